@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 _FLIGHTS = (1_000, 10_000, 20_000, 50_000)
-_MOST_CONNECTIONS = (
-    20_000  # a client has 28,000 ports on loopback; other calls wait for a place
-)
+# a client has 28,000 ports on loopback; other calls wait for a place
+_MOST_CONNECTIONS = 20_000
 _OTHER_FILES = 1_000  # that a process may have open beside its connections
 _PATIENCE = Timeouts(attempt=300.0, connect=300.0, call=600.0)
 _DAY = 24 * 3600.0  # s

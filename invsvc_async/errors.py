@@ -66,9 +66,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
-_MAX_TEXT = (
-    300  # characters of each service text in a message; the attributes are not cut
-)
+# characters of each service text in a message; the attributes are not cut
+_MAX_TEXT = 300
 _SECRET = rb'("secret"\s*:\s*")(?:[^"\\]|\\.)*'
 
 
@@ -238,9 +237,8 @@ class ServiceError(InvsvcError):
     """
 
     hint: ClassVar[str] = "Look at .details and .raw."
-    hint_of_envelope: ClassVar[str] = (
-        ""  # replaces `hint` if the body is the service's own envelope
-    )
+    # replaces `hint` if the body is the service's own envelope
+    hint_of_envelope: ClassVar[str] = ""
 
     def __init__(
         self,

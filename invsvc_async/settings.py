@@ -37,12 +37,10 @@ _MOST = sys.float_info.max  # an integer above it cannot be added to a time
 
 # The folders below `client` cannot import Client, so this is untyped; `readers.Reader` has the types.
 AnyReader: TypeAlias = "Callable[[Any, Any], Awaitable[Any]]"
-OnSecret: TypeAlias = (
-    "Callable[[str, Any], Awaitable[None] | None]"  # the same; of a key and a Webhook
-)
-Check: TypeAlias = (
-    "Callable[[object, Any, object], None]"  # of a field; Any: an attribute of attrs
-)
+# the same; of a key and a Webhook
+OnSecret: TypeAlias = "Callable[[str, Any], Awaitable[None] | None]"
+# of a field; Any: an attribute of attrs
+Check: TypeAlias = "Callable[[object, Any, object], None]"
 
 # Stands for a user-supplied journey reader in a stored intent.  Any: used in place of a reader
 JOURNEY_READER: Any = "journey_reader"

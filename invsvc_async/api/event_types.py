@@ -18,8 +18,7 @@ EventType: TypeAlias = Literal[
     "service.created", "service.updated", "service.deleted", "sat.invoice.synced",
 ]  # fmt: skip
 
-EventName: TypeAlias = (
-    "EventType | models.EventType"  # what arguments accept: the enumeration, too
-)
+# what arguments accept: the enumeration, too
+EventName: TypeAlias = "EventType | models.EventType"
 
 EVENT_TYPES: Final[tuple[EventType, ...]] = get_args(EventType)

@@ -47,12 +47,10 @@ class Parameter(Struct, frozen=True, kw_only=True):
     name: str  # in Python
     where: Literal["path", "query", "body"]
     form: Form = Form.TEXT
-    wire: str | None = (
-        None  # on the wire; None: the specification does not show the name
-    )
-    assumed: str | None = (
-        None  # in that case, the attribute of settings.ParameterNames with the assumed name
-    )
+    # on the wire; None: the specification does not show the name
+    wire: str | None = None
+    # in that case, the attribute of settings.ParameterNames with the assumed name
+    assumed: str | None = None
     constraint: str = ""  # in words, beyond the fields below
     bearer: str | None = None  # the model that may be passed instead of its `id`
     pattern: str | None = None
@@ -85,9 +83,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     needs_field: bool = False
     reserved: tuple[str, ...] = ()  # keys of the body that the service sets itself
     reader: str | None = None  # the operation whose answer settles this write
-    write_kind: str | None = (
-        None  # of a write: the key in reconcile.kinds.KINDS of what decides about it
-    )
+    # of a write: the key in reconcile.kinds.KINDS of what decides about it
+    write_kind: str | None = None
     settled: str = ""  # in words, for the docs
 
 

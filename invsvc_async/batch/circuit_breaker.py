@@ -46,9 +46,8 @@ IN_A_ROW = 5  # writes that end in a 5xx or without an answer, one after the oth
 _PROBE_TIME = 10.0  # s for one probe, or for a new token
 _MOST_AWAY = 10  # how often one write is put back because the service was away
 _MOST_LATE = 100  # how often because its lease ended before it left: this machine was slow, or slept
-_MOST_REFUSED = (
-    3  # how often because its credential was refused, though the probe then succeeded
-)
+# how often because its credential was refused, though the probe then succeeded
+_MOST_REFUSED = 3
 _REFUSED = (401, 403)
 _FAULTS = {  # by the class of aiohttp's error, which is all that is kept of it
     "ClientConnectorError": "connection failed",
@@ -75,9 +74,8 @@ class Cause(NamedTuple):
     most: int = _MOST_AWAY  # how often it may put the same write back
     at_once: bool = False  # the first probe needs no pause
     stops: bool = False  # a pause does not help: the run ends
-    began: float = (
-        inf  # of the client's clock: when the request began that failed, if it matters
-    )
+    # of the client's clock: when the request began that failed, if it matters
+    began: float = inf
     pauses: bool = True  # the other writes wait, too
 
 

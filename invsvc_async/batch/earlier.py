@@ -110,9 +110,8 @@ class Earlier:
         for item, thing, place in placed:
             last_done = done.get(thing, 0)
             if last_done > place:
-                item.restored = (
-                    None  # the state that the journal knows is that of a later write
-                )
+                # the state that the journal knows is that of a later write
+                item.restored = None
             if max(last_done, in_flight.get(thing, 0)) > place:
                 item.intent = attrs.evolve(item.intent, newest=False)
                 item.spec = None

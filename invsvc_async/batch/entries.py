@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _PAGE = 500  # entries that are done, read at once
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
-_INPUT = (
-    "input "  # a fact for each input that is being read, by the member that reads it
-)
+# a fact for each input that is being read, by the member that reads it
+_INPUT = "input "
 _OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"
 _INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
 _BEGIN = """

@@ -61,9 +61,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     storing: Future[None] | None = None  # done once the result is stored
     in_slot: bool = False
     times_put_back: int = 0
-    is_put_back: bool = (
-        False  # it is to be run again, because its last run proves nothing against it
-    )
+    # it is to be run again, because its last run proves nothing against it
+    is_put_back: bool = False
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
     restored: Restored | None = None  # the doubts of its journal
     identity: str = ""  # of the intent that was sent or settled last

@@ -38,9 +38,8 @@ class Slots:
         self._due = 0.0  # when the next send may begin, loop time
         self._limited_until = 0.0  # until when the service asked to wait, loop time
         self._again: OrderedDict[asyncio.Future[None], object] = OrderedDict()
-        self._timer: asyncio.Handle | None = (
-            None  # uvloop's has no time if that is less than 1 ms away
-        )
+        # uvloop's has no time if that is less than 1 ms away
+        self._timer: asyncio.Handle | None = None
         self._wakes_at = 0.0  # when it ends, loop time
         self.in_use: int = 0
 

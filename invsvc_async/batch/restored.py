@@ -34,9 +34,8 @@ _UNDONE = (
     "made has not arrived, or somebody has undone it. A retry sends this write"
 )
 _MOST = 10_000  # things whose states are kept
-_SLACK = (
-    60.0  # s by which the clocks of the processes that wrote the journal may disagree
-)
+# s by which the clocks of the processes that wrote the journal may disagree
+_SLACK = 60.0
 
 
 @attrs.define(kw_only=True)

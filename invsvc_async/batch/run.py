@@ -81,9 +81,8 @@ class Run:
         self._status: Status | None = None  # before it has begun
         self._limited = 0  # ticks at which something limited the run
         self._verdicts: Counter[Verdict] = Counter()
-        self.ended: bool = (
-            False  # nothing is under way, and nothing will be; results may be left
-        )
+        # nothing is under way, and nothing will be; results may be left
+        self.ended: bool = False
 
     def __aiter__(self) -> Run:
         return self

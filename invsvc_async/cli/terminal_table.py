@@ -19,9 +19,8 @@ from invsvc_async.errors import UnreadableResponseError
 
 _WHOLE = re.compile(r"[^\s,/\[{]*")  # an id, a time, a number, a token
 _NARROWEST = 12
-_LONG_WORD = (
-    16  # columns that a text gets at least; longer words, such as URLs, are broken
-)
+# columns that a text gets at least; longer words, such as URLs, are broken
+_LONG_WORD = 16
 _GAP = 2  # columns between two columns of a table
 
 

@@ -54,17 +54,15 @@ __all__ = [
 _MOST: Final = 10_000
 # bytes: longer lists are checked before; a shorter one takes at most 16 MB
 _LONG: Final = 2**19
-_COMMAS: Final = (
-    100_000  # commas between or within items: with fewer, a split takes at most 6 MB
-)
+# commas between or within items: with fewer, a split takes at most 6 MB
+_COMMAS: Final = 100_000
 _FIRST = -62_135_596_800_000
 _LAST = 253_402_300_799_999  # ms: the range of datetime
 _NOTHING: Final[Any] = Raw()
 # the usual header; the specification does not name one
 _REQUEST_ID = istr("X-Request-Id")
-_SECONDS = (
-    r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
-)
+# the standard has no fractions, but some services do
+_SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 _OF_AUTHENTICATION = frozenset({"message", "error", "error_description", "details"})
 _NOT_SHOWN = {"raw", "content", "headers"}  # they may contain a secret
 

@@ -51,9 +51,8 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _PLAIN = msgspec.json.Decoder(float_hook=exact)
 # bytes: takes at most half a second, for a body that consists of escapes
 _SEARCHED: Final = 4 * 2**20
-_SURROGATE: Final = (
-    rb"\\u[dD][89a-fA-F]"  # compiled and cached by `re` when a body cannot be read
-)
+# compiled and cached by `re` when a body cannot be read
+_SURROGATE: Final = rb"\\u[dD][89a-fA-F]"
 # Matches any escape, so that no match begins within another.  Pairs come before halves.
 _ESCAPE: Final = (
     rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"

@@ -20,9 +20,8 @@ DEEPEST: Final = 256  # levels of arrays and objects: recursive functions reach 
 SHORT: Final = 2 * DEEPEST
 
 _ESCAPE: Final = rb"(?s)\\."
-_STRING: Final = (
-    rb'"[^"]*"?'  # after the escapes were removed; the last one may be cut off
-)
+# after the escapes were removed; the last one may be cut off
+_STRING: Final = rb'"[^"]*"?'
 _OTHERS: Final = bytes(set(range(256)).difference(b'[]{}"'))
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 

@@ -55,9 +55,8 @@ class InFlight:
         # those that do not hang, the oldest first
         self._begun: OrderedDict[object, float] = OrderedDict()
         self._hanging: set[object] = set()
-        self._usual: float | None = (
-            None  # a running mean of the logarithms of latencies
-        )
+        # a running mean of the logarithms of latencies
+        self._usual: float | None = None
         self._patience = self._SOONEST  # s after which one hangs
 
     def begin(self, request: object, now: float) -> None:
@@ -134,9 +133,8 @@ class _Estimate:
     """The estimate near the capacity, between *least* and *most*, and the sizes that swing about it."""
 
     _STEP = 0.15  # change of the estimate's logarithm per unit of slope above or below _QUEUES
-    _STREAK = (
-        0.25  # extra steps for each earlier round in a row that pointed the same way
-    )
+    # extra steps for each earlier round in a row that pointed the same way
+    _STREAK = 0.25
     _LONGEST = 8  # rounds in a row that count
     _LOOK = 8  # at the maximum, one round in so many tries fewer
 

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-TO_FINISH: Final = (
-    10.0  # s that a cancelled wait for something that must end may still take
-)
+# s that a cancelled wait for something that must end may still take
+TO_FINISH: Final = 10.0
 
 
 def cancellations() -> int:

@@ -43,9 +43,8 @@ class Plan:
     teams: tuple[str, ...] = ()
     webhooks: tuple[tuple[str, str], ...] = ()
     journeys: tuple[tuple[str, str], ...] = ()
-    certificate: str | None = (
-        None  # path of a file with it and its key, to serve over TLS
-    )
+    # path of a file with it and its key, to serve over TLS
+    certificate: str | None = None
 
 
 @attrs.frozen(kw_only=True)

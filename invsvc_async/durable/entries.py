@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
-_LOOKED_AT = (
-    5000  # of which one transaction of a prune looks at the rows, if it deletes none
-)
+# of which one transaction of a prune looks at the rows, if it deletes none
+_LOOKED_AT = 5000
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _OF_VERDICT = """
 SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL

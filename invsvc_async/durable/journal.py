@@ -50,12 +50,10 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 T = TypeVar("T")
 _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
-_HEARD_AFTER: Final = (
-    0.05  # s until verdicts that the application has had are removed, together
-)
-_AGAIN: Final = (
-    1.0  # s between tries to move what was taken over, and the first ones to open
-)
+# s until verdicts that the application has had are removed, together
+_HEARD_AFTER: Final = 0.05
+# s between tries to move what was taken over, and the first ones to open
+_AGAIN: Final = 1.0
 _SELDOM: Final = 30.0  # s at most between tries to open
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
 _KEYED: Final = """
@@ -73,13 +71,11 @@ class _Write:
     """An entry in a *lane* of this process."""
 
     lane: Lane
-    gone: bool | None = (
-        None  # if another process has left it: whether that is provably done with it
-    )
+    # if another process has left it: whether that is provably done with it
+    gone: bool | None = None
     done: bool = False  # it has a verdict
-    sent: Packed | None = (
-        None  # what was stored before the last send, until the verdict
-    )
+    # what was stored before the last send, until the verdict
+    sent: Packed | None = None
 
 
 class ClientJournal:
@@ -389,9 +385,8 @@ class ClientJournal:
         try:
             storing = write.lane.put(entry)
             write.sent = None
-            write.done = (
-                is_done  # only now: what is not about to be stored is to be shelved
-            )
+            # only now: what is not about to be stored is to be shelved
+            write.done = is_done
             await storing
             write.lane.leases.done += write.done
         except JournalError as error:

@@ -192,15 +192,13 @@ class KeyedRun:
     thing: str | None
     digest: str
     options: ClientOptions
-    taker: str | None = (
-        None  # who returns the secret of a new webhook; None: nobody need
-    )
+    # who returns the secret of a new webhook; None: nobody need
+    taker: str | None = None
     seq: int = 0  # of its entry, once it is claimed
     creates: bool = False  # what other creates may look alike to, if it has a thing
     place: int = 0  # of its entry, in the order of its thing
-    is_next: bool = (
-        False  # its turn has come: it has to wait for no other write to its thing
-    )
+    # its turn has come: it has to wait for no other write to its thing
+    is_next: bool = False
     has_to_wait: bool = False  # it was about to be sent, and its turn had not come
     passed: list[int] = attrs.field(
         factory=list

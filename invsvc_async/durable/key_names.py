@@ -167,9 +167,8 @@ class Doubts:
             if self._complete and self._read_at < 0:
                 await self._store.run(close_restored)
             self._mark = await self._store.run(marked)
-            self._read_at = (
-                marks  # not before: another run must not rely on what is not read yet
-            )
+            # not before: another run must not rely on what is not read yet
+            self._read_at = marks
         return self._mark
 
     async def has(self, entry: Entry) -> bool:

@@ -19,9 +19,8 @@ class Start:
 
     order: StartOrder
     thing: str
-    first: asyncio.Future[None] | None = (
-        None  # done once no earlier one is waiting; None: nobody asked
-    )
+    # done once no earlier one is waiting; None: nobody asked
+    first: asyncio.Future[None] | None = None
 
     def leave(self) -> None:
         """Allow the next start to go on. It may be called again."""

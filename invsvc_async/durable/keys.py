@@ -486,9 +486,8 @@ class Keys:
             and spec.resumes is None
             and (digest := digests_of(spec)) != run.digest
         ):
-            run.digest = (
-                digest  # of another body than before, of which nothing was applied
-            )
+            # of another body than before, of which nothing was applied
+            run.digest = digest
             await self.store.rows(_DIGEST, run.seq, run.lane.number, digest)
         if spec.creates_webhook and self.core.on_secret is None:
             self.core.warn_once("on_secret", _NO_SECRETS)

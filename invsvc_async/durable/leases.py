@@ -51,13 +51,11 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
-_BEATS: Final = (
-    4  # signs of life in the time after which a silent process counts as dead
-)
+# signs of life in the time after which a silent process counts as dead
+_BEATS: Final = 4
 LEASE: Final = 0.8  # of that time: how long a process relies on its last sign of life
-_LONGEST: Final = (
-    3600.0  # s between signs of life in a file, whose lock shows who lives
-)
+# s between signs of life in a file, whose lock shows who lives
+_LONGEST: Final = 3600.0
 _PAUSE: Final = 0.2  # s between checks whether a lease is valid again
 _AWAY: Final = (
     "the journal's database is away (this process could not give a sign of life). Check that its server can "
@@ -321,18 +319,16 @@ class Leases:
     ) -> None:
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
-        self.patience: float = (
-            patience  # s that a send waits for a database that is away
-        )
+        # s that a send waits for a database that is away
+        self.patience: float = patience
         self.done: int = 0  # writes of which this process has stored a verdict
         self._begun = clock.now()
         self.lanes: dict[int, Lane] = {}
         self.store: Store = store
         self.clock: Clock = clock
         self._numbers = count(1)
-        self.until: float = (
-            0.0  # local s: others count this process as living until then, and longer
-        )
+        # local s: others count this process as living until then, and longer
+        self.until: float = 0.0
         self.living: int = 1  # how many processes send, this one included
         self.hungry: int = 0  # how many other processes have nothing to send
         # Who gives verdicts, since others cannot have taken this process for dead; None: any consumer.

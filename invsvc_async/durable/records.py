@@ -69,9 +69,8 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     took: float = 0.0  # s, from the call to the verdict
     waited: float = 0.0  # s of them, for earlier writes to the same thing
     had: Secret | None = None  # who had the webhook's secret
-    overtaken: bool = (
-        False  # not sent (again), because a newer write to the same resource was
-    )
+    # not sent (again), because a newer write to the same resource was
+    overtaken: bool = False
     failed: str | None = None  # the last failure seen
     status: int | None = None  # of that failure, if it was an answer
     code: str | None = None  # its error code

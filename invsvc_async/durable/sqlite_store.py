@@ -114,9 +114,8 @@ class SqliteStore:
         self.how: Opening = how
         self._same = SameFile(self.path, self._name, "all that use it")
         self._writer: Writer | None = None
-        self._ending: Writer | None = (
-            None  # the one before, whose thread may still have the file
-        )
+        # the one before, whose thread may still have the file
+        self._ending: Writer | None = None
         # the opening: the check of a large file takes a minute
         self._given_up = threading.Event()
         self.version: int = 0  # of its tables, once it is open
@@ -124,9 +123,8 @@ class SqliteStore:
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
-        self._recount = (
-            False  # that is not sure: claims of keys, for example, are stored so, too
-        )
+        # that is not sure: claims of keys, for example, are stored so, too
+        self._recount = False
         beside = self.path.with_name(f"{self.path.name}.epoch")
         self._epoch = Epoch(beside, self._name, DIALECT, how)
 

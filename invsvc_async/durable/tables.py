@@ -44,9 +44,8 @@ if TYPE_CHECKING:
 Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in which it left its thing
 
 
-TAKER: Final = (
-    "taker"  # the fact that says in a file who gives the verdicts of what is sent now
-)
+# the fact that says in a file who gives the verdicts of what is sent now
+TAKER: Final = "taker"
 _COUNT: Final = """
 {counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
     SELECT {part}, state, verdict, flags, many

@@ -519,9 +519,8 @@ SignedFamily: TypeAlias = type[SatInvoiceSynced | InvoiceBatchCompleted]
 _WRAPPER: Final = frozenset({"payload", "customer", "date"})
 _BRACE: Final = ord("{")
 _ID_LENGTH: Final = 255
-_LAST_SECOND: Final = (
-    253_402_300_799  # of the year 9999, the last that a datetime can represent
-)
+# of the year 9999, the last that a datetime can represent
+_LAST_SECOND: Final = 253_402_300_799
 _SIGNED: Final[dict[str, SignedFamily]] = {
     "sat": SatInvoiceSynced,
     "invoice_batch": InvoiceBatchCompleted,

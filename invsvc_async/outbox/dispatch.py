@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome
 
 
-MOST_ROUNDS = (
-    10  # how often a process begins a write anew that is proven absent each time
-)
+# how often a process begins a write anew that is proven absent each time
+MOST_ROUNDS = 10
 
 
 class OutboxItem(Item, kw_only=True, eq=False):

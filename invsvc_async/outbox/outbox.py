@@ -88,9 +88,8 @@ class Outbox(Uncopied):
         self._sending = sending
         # set when verdicts are stored or given back, or it is closed
         self._changed = asyncio.Event()
-        self._hearing: asyncio.Task[None] | None = (
-            None  # of verdicts that other processes have stored
-        )
+        # of verdicts that other processes have stored
+        self._hearing: asyncio.Task[None] | None = None
         # and what shows they live
         self._consumers: dict[Consumer, tuple[Leases, asyncio.Task[None]]] = {}
         self._leaving = asyncio.Lock()  # of one of them at a time

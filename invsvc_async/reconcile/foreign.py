@@ -34,9 +34,8 @@ Foreign: TypeAlias = "Callable[[Wire, Wire], bool]"
 # the second one, which chance does not.
 _LEAST_IN_COMMON: Final = 4
 _MOST_IN_COMMON: Final = 16
-_LONGEST: Final = (
-    20_000  # characters of a text that is compared: the specification allows 1,000
-)
+# characters of a text that is compared: the specification allows 1,000
+_LONGEST: Final = 20_000
 _MARKUP: Final = re.compile(r"<[^<>]*>")
 _UNESCAPED: Final = 3  # times: what is escaped may be escaped again
 _MOST_NAMES: Final = 2_000  # that are compared by their letters

@@ -69,25 +69,20 @@ class Attempt:
     started: float
     ended: float
     end: End
-    status: int | None = (
-        None  # also if only the head arrived, but then it is not evidence
-    )
-    readable: bool = (
-        False  # a 2xx with the content that the operation's answer must have
-    )
-    own_envelope: bool = (
-        False  # the body was the service's own envelope (success or error)
-    )
-    of_authentication: bool = (
-        False  # it was the body of the service's authentication layer
-    )
+    # also if only the head arrived, but then it is not evidence
+    status: int | None = None
+    # a 2xx with the content that the operation's answer must have
+    readable: bool = False
+    # the body was the service's own envelope (success or error)
+    own_envelope: bool = False
+    # it was the body of the service's authentication layer
+    of_authentication: bool = False
     value: Wire = None  # the payload of a readable 2xx
     error: ErrorFacts | None = None
     stamp: int | None = None  # the envelope's timestamp, server ms
     retry_after: float | None = None
-    token_renewed: bool = (
-        False  # after a 401 of the authentication layer, a fresh token was obtained
-    )
+    # after a 401 of the authentication layer, a fresh token was obtained
+    token_renewed: bool = False
     timeout: float = 30.0  # s
 
 
@@ -262,9 +257,8 @@ class Evidence:
 
     basis: Basis
     read_at: float | None = None  # start of the read that showed it, local s
-    window_until: float | None = (
-        None  # end of the settle window, local s; None: no window
-    )
+    # end of the settle window, local s; None: no window
+    window_until: float | None = None
     candidates: tuple[Wire, ...] = ()
     duplicates: tuple[Wire, ...] | None = ()  # None: not known
     cause: Cause | None = None

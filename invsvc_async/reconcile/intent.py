@@ -33,9 +33,8 @@ class Scope:
     base_url: str
     team: str | None = None
     livemode: bool | None = None  # as an answer showed it
-    credential: str | None = (
-        None  # a keyed fingerprint; it does not reveal the credential
-    )
+    # a keyed fingerprint; it does not reveal the credential
+    credential: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -41,9 +41,8 @@ if TYPE_CHECKING:
 MadeOf: TypeAlias = "Callable[[Wire, Wire], bool]"
 
 _LEAST_PART: Final = 4  # letters and digits; shorter parts are in most texts
-_LONGEST: Final = (
-    20_000  # characters of a text that is compared: the specification allows 1,000
-)
+# characters of a text that is compared: the specification allows 1,000
+_LONGEST: Final = 20_000
 _MASK: Final = re.compile(r"[xX]{3,}|\[[^\[\]]*\]")  # instead of a part: xxxx, [hidden]
 # an escape or a tag that a cut has left open
 _CUT_SIGN: Final = re.compile(r"(&[a-zA-Z0-9#]*|<[^<>]*)$")

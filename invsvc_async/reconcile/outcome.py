@@ -123,9 +123,8 @@ for _error in (
     AmbiguousWriteError,
     SecretLostError,
 ):
-    _error.__module__ = (
-        "invsvc_async.errors"  # which gives them, and by which they are pickled
-    )
+    # which gives them, and by which they are pickled
+    _error.__module__ = "invsvc_async.errors"
 
 _ERRORS: dict[Verdict, type[WriteError]] = {
     Verdict.NOT_APPLIED: WriteNotAppliedError,

@@ -41,9 +41,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T", bound=Model)
-Values: TypeAlias = (
-    "Mapping[str, object]"  # by the names of parameters; UNSET is not sent
-)
+# by the names of parameters; UNSET is not sent
+Values: TypeAlias = "Mapping[str, object]"
 
 _AUTHORITY_WORDS = {
     "api_key": "an API key",

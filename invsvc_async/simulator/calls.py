@@ -45,9 +45,8 @@ class Call:
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Json | ValueError  # an error if it is not JSON
-    past: float | None = (
-        None  # a monotonic time: the operation shows the state as it was then
-    )
+    # a monotonic time: the operation shows the state as it was then
+    past: float | None = None
 
     @property
     def book(self) -> Book:

@@ -62,9 +62,8 @@ class Step:
     late: float = 0.0  # seconds from the end to the effect
     status: int = 0
     wait: float = 0.0  # seconds that the service works before the effect
-    number: float | None = (
-        None  # seconds of "slow", "hang", "idle-close", "stale"; Retry-After of 429
-    )
+    # seconds of "slow", "hang", "idle-close", "stale"; Retry-After of 429
+    number: float | None = None
     own: bool = True  # the service's own envelope, not a gateway's page
     variant: str = ""
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Json = (
-    Any  # what JSON can hold; a recursive alias would have to be narrowed at every key
-)
+# what JSON can hold; a recursive alias would have to be narrowed at every key
+Json = Any
 
 
 class Record(dict[str, Json]):

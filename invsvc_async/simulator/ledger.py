@@ -46,16 +46,13 @@ class Entry:
     by: Literal["client", "other"] = "client"
     target: str | None = None  # the id of the resource that was created or changed
     refused: bool = False  # the service answered with a definite 4xx, without an effect
-    ended_at: float | None = (
-        None  # the answer was sent, or the connection was closed without one
-    )
-    stored: How | None = (
-        None  # of a journey or webhook, once applied: "as sent", in "other words", "in part"
-    )
+    # the answer was sent, or the connection was closed without one
+    ended_at: float | None = None
+    # of a journey or webhook, once applied: "as sent", in "other words", "in part"
+    stored: How | None = None
     fields: dict[str, Json] | None = None  # of it, what was stored, as it was stored
-    sender: str | None = (
-        None  # the header `SENDER` of the request: which write of the client sent it
-    )
+    # the header `SENDER` of the request: which write of the client sent it
+    sender: str | None = None
 
     @property
     def applied(self) -> bool:

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     Run = Callable[[Call], Answer]
 
 NAME = r"[A-Za-z0-9_-]"
-LAST_UPDATED_TOO = (
-    0.5  # probability that a journey that is changed in part shows the time of it
-)
+# probability that a journey that is changed in part shows the time of it
+LAST_UPDATED_TOO = 0.5
 UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("invsvc_async.storage")
 _TELL_EVERY: Final = 10.0  # s
-STEPS: Final = (
-    10_000  # of SQLite's virtual machine, a millisecond, between looks whether to stop
-)
+# of SQLite's virtual machine, a millisecond, between looks whether to stop
+STEPS: Final = 10_000
 DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_LOOK_EVERY: Final = (
-    1.0  # s; one for each commit made puts slower, because it releases the GIL
-)
+# s; one for each commit made puts slower, because it releases the GIL
+_LOOK_EVERY: Final = 1.0
 _SAFE = (
     "Keep it, and do not continue with an older copy or a new file: what those do not know would be done "
     "again. The documentation of batches says what is safe"

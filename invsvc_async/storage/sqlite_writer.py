@@ -130,9 +130,8 @@ class Writer:
         self._waiting: list[_Job] = []
         self._under_way: list[_Job] = []
         self._ended: JournalError | None = None
-        self._handed: list[_Job] | None = (
-            None  # the group that the thread was given last
-        )
+        # the group that the thread was given last
+        self._handed: list[_Job] | None = None
 
     @property
     def has_ended(self) -> bool:

@@ -62,9 +62,8 @@ T = TypeVar("T")
 
 NO_TOKEN = "TokenProvider's source returned no token in time"
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
-_SHORTEST_TOKEN = (
-    10  # characters: shorter ones are test values, and could be part of any word
-)
+# characters: shorter ones are test values, and could be part of any word
+_SHORTEST_TOKEN = 10
 _ANY = "surrogateescape"  # as aiohttp reads headers
 # On 3.11, access to an enum's member through its class takes as long as a call.
 _WRITE = OperationKind.WRITE
@@ -171,9 +170,8 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     on_secret: OnSecret | None = None
     on_replay: Callable[[Outcome[Any]], None] | None = None
     on_call: Around | None = None
-    trace: Callable[[], dict[str, str]] | None = (
-        None  # the headers of the trace context of a call
-    )
+    # the headers of the trace context of a call
+    trace: Callable[[], dict[str, str]] | None = None
     on_stream: AroundStream | None = None
     random: Callable[[], float] = random.random
     server_clock: ServerClock = msgspec.field(default_factory=ServerClock)
@@ -255,9 +253,8 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     reconcile: ReconcilePolicy
     names: ParameterNames
     team: str | None = None
-    journal: WriteJournal | None = (
-        None  # overrides that of the core (a batch has its own)
-    )
+    # overrides that of the core (a batch has its own)
+    journal: WriteJournal | None = None
     headers: dict[str, str] | None = None  # of one call
 
     def __repr__(self) -> str:

@@ -38,17 +38,14 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     not_after: float | None = None  # when the proof that allows a re-send expires
     lane: Lane = "call"
     end: End | None = None
-    status: int | None = (
-        None  # set even if only the head arrived; then it is not an answer
-    )
+    # set even if only the head arrived; then it is not an answer
+    status: int | None = None
     answer_headers: CIMultiDictProxy[str] | None = None
     answer: bytes = b""  # that of a create contains the webhook's secret
-    error: Exception | None = (
-        None  # only a message: the original refers to headers and frames
-    )
-    started: float = (
-        nan  # when the first byte may have been sent, or when `send` was called
-    )
+    # only a message: the original refers to headers and frames
+    error: Exception | None = None
+    # when the first byte may have been sent, or when `send` was called
+    started: float = nan
     ended: float = nan
     timed_out: bool = False
 

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
 
 
-_MOST_MEMBERS = (
-    10_000  # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
-)
+# of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
+_MOST_MEMBERS = 10_000
 # What aiohttp quotes of an answer that is no HTTP, such as the end of a body with a webhook's secret.
 _QUOTED = re.compile(r"""(?<!\s)\s*(\bb)?['"].*""", re.DOTALL)
 # The same in an error that quotes other errors as well.

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from invsvc_async.transport.exchange import Exchange
 
 
-TOO_LATE = (
-    "the time until which it may be sent had passed"  # in the message of the error
-)
+# in the message of the error
+TOO_LATE = "the time until which it may be sent had passed"
 Protocol: TypeAlias = Any  # a ResponseHandler, which aiohttp types as its base class
 _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)
 # SO_LINGER: close with RST
@@ -62,15 +61,13 @@ class Gate(aiohttp.Payload):
 
     # Until something is known. Not in each gate, because one is made for every request.
     opened: bool = False
-    sealed: bool = (
-        False  # on Python 3.11, the task that writes the body may run when it is sealed
-    )
+    # on Python 3.11, the task that writes the body may run when it is sealed
+    sealed: bool = False
     refusal: str | None = None
     scope: Deadline | None = None  # what limits the current wait
     transport: asyncio.Transport | None = None  # what the request was written to
-    _tls: Any = (
-        None  # Any: asyncio's own protocol of TLS, which has what sends the bytes
-    )
+    # Any: asyncio's own protocol of TLS, which has what sends the bytes
+    _tls: Any = None
 
     def __init__(
         self, exchange: Exchange, clock: Clock, loop: asyncio.AbstractEventLoop

@@ -49,9 +49,8 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 # s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
 _KEEP_IDLE = 10.0
 _ANSWERED = End.ANSWERED  # on 3.11, access through the class takes as long as a call
-_SHORTEST_WATCH = (
-    0.005  # s between two checks of deadlines: how late one may be noticed
-)
+# s between two checks of deadlines: how late one may be noticed
+_SHORTEST_WATCH = 0.005
 # bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
 _READ_AT_ONCE = 2**19
 _LONG_ANSWER = 2**20  # bytes
@@ -93,9 +92,8 @@ class Transport:
         ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
         trust_env: bool = False,
     ) -> None:
-        self._session: aiohttp.ClientSession | None = (
-            None  # until the arguments are checked
-        )
+        # until the arguments are checked
+        self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)

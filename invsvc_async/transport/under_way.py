@@ -50,7 +50,7 @@ class UnderWay(Struct, eq=False):
     # --- runs
 
     async def tracked(self, begin: Callable[[], Awaitable[T]]) -> T:
-        """Await the run of a write. Until it ends, :meth:`close` does not return."""
+        """Await the run of a write. Until it ends, the client does not close."""
         run = object()
         self.runs[run] = asyncio.current_task()
         try:

@@ -54,7 +54,7 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
     error: InvsvcError | None = None
 
     def not_sent(self, error: InvsvcError, started: float, ended: float) -> Attempt:
-        """Return an attempt that had no request, because there was no token."""
+        """Return an attempt that had no request, because of *error*: no token could be had, say."""
         self.error = error
         return Attempt(
             started=started, ended=ended, end=End.NOT_SENT, error=facts_of(error)

@@ -73,7 +73,7 @@ class Driver(Generic[T]):
 
     The run starts anew with *intent*, or with what makes it. With *begin*, it starts where another run left
     the write: *begin* is called with the intent once the run has its turn. *takes_up* is whether that other
-    run may have sent it; then the intent is kept, whatever happens.
+    run may have sent it; then the intent is kept if this run ends without a verdict.
 
     ``result.done`` is the verdict, once the run has ended.
     """
@@ -286,7 +286,7 @@ class Driver(Generic[T]):
         self.core.writes.open_writes.take(self.intent.identity)
 
     def tell_heard(self) -> None:
-        """Tell the journal, a little later, that the application has the verdict."""
+        """Notify the journal, a little later, that the application has the verdict."""
         if self.run.journal is not None:
             self.run.journal.heard_soon(self.intent.identity)
 

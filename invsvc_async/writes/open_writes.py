@@ -68,9 +68,8 @@ class OpenWrites:
             identity, oldest = next(iter(self.unsettled.items()))
             if oldest.in_journal and self.leftovers is not None:
                 del self.unsettled[identity]
-                self.leftovers[identity] = (
-                    oldest  # the journal must be told when a newer write is sent
-                )
+                # the journal must be told when a newer write is sent
+                self.leftovers[identity] = oldest
             else:
                 self.take(identity)
             log.error(

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from invsvc_async.writes.things import LastState, Listed
 
 CLAIMS_KEPT = 50_000
-TAGGED_KEPT = (
-    2_000  # of those: of creates with a unique tag, which only a later edit can hide
-)
+# of those: of creates with a unique tag, which only a later edit can hide
+TAGGED_KEPT = 2_000
 ENDED_KEPT = 1000
 
 

@@ -127,7 +127,7 @@ class RunRecord(Struct, eq=False):
         self._mark = SendMark(send, since, self.history)
 
     def unmark(self) -> None:
-        """Take the mark away, because provably nothing was begun."""
+        """Remove the mark, because provably nothing was begun."""
         self._mark = None
 
     def under_way(self) -> SendMark | None:

@@ -42,9 +42,8 @@ OWN_BYTES = 1024  # of a record, without what was shown
 _ID_BYTES = 128
 # The identity of a write that no other run can send until its end: the real one is made only if asked for.
 ONLY_HERE = ""
-NOBODY = (
-    "-"  # in place of the write to a thing that was sent last, where that is not known
-)
+# in place of the write to a thing that was sent last, where that is not known
+NOBODY = "-"
 _USERS = 8  # of a line that are remembered, if all but the first did nothing
 _NO_TIME = 10**15  # ms: later than any webhook
 
@@ -187,7 +186,7 @@ class Thing(Struct, eq=False):
         self.users = (own,)
 
     def name_only_user(self, own: str) -> None:
-        """Put the identity *own* in place of ``ONLY_HERE``, because others may ask for it from here on."""
+        """Replace ``ONLY_HERE`` by the identity *own*, because others may ask for it from here on."""
         if self.users == (ONLY_HERE,):
             self.users = (own,)
 

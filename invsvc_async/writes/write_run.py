@@ -9,7 +9,7 @@ phase           what happens                                                    
 **waiting**     other writes to the thing run, or may still have an effect          ``driver``
 **starting**    it is learnt what other writes and runs did: the history begins     ``starting``
 **sending**     one request, if ``decide`` says so                                  ``sending``
-**settling**    a read of the state, or a pause, if ``decide`` says so              ``settling``
+**settling**    a read of the state; ``driver`` itself makes the pauses             ``settling``
 **concluding**  the verdict is stored, then noted for later writes                  ``concluding``
 **ended**       ``result.done`` is set: the verdict is known, and stored            none
 ==============  ==================================================================  ==============
@@ -21,8 +21,9 @@ Who changes what:
 
 - ``record``: every phase. It decides what is done next. See ``run_record``.
 - ``place``: starting finds the thing, sending takes the place, concluding notes the end. See ``place``.
-- ``answers``: sending keeps values and errors.
-- ``result``: settling keeps what was read, concluding the verdict.
+- ``answers``: sending keeps values and errors; the outcome of another run brings its own error.
+- ``result``: settling keeps what was read, concluding the verdict, or starting that of another run; the
+  driver adds up the times.
 - ``call_ends``: settling, before a first send; a run that starts again forgets it.
 """
 

@@ -57,19 +57,15 @@ class How:
     key: str = ""
     token: str = ""  # a file that has the key
     asks: bool = False  # for the key in that file, whenever it needs one
-    dies: tuple[str, int] | None = (
-        None  # by SIGKILL, the so many-th time that it comes to a transition
-    )
-    retry: dict[str, Any] | None = (
-        None  # arguments of ``Batch.retry``, which is called first
-    )
+    # by SIGKILL, the so many-th time that it comes to a transition
+    dies: tuple[str, int] | None = None
+    # arguments of ``Batch.retry``, which is called first
+    retry: dict[str, Any] | None = None
     told: str = ""  # a file to which each result is written
-    prints: bool = (
-        False  # the key of each result; from the 100th on, it takes one in 20 ms
-    )
-    attempt: float = (
-        3.0  # s: an answer that is only slow, on a busy machine, is no lost answer
-    )
+    # the key of each result; from the 100th on, it takes one in 20 ms
+    prints: bool = False
+    # s: an answer that is only slow, on a busy machine, is no lost answer
+    attempt: float = 3.0
 
 
 async def begin(url: str, journal: Path | str, file: Path | str, **how: Any) -> Process:

@@ -101,9 +101,8 @@ class Case:
     store: str = ""  # the kind of the store that is made first, in ``app.db``
     variables: dict[str, str] = attrs.field(factory=dict)
     answers: str | None = None  # of a person at a terminal
-    meanwhile: Callable[[World, str], Any] | None = (
-        None  # gets what was printed, of a command that lasts
-    )
+    # gets what was printed, of a command that lasts
+    meanwhile: Callable[[World, str], Any] | None = None
     prepare: Callable[[World], None] | None = None
     then: str = ""  # a command line that is run after it, and whose output is added
 

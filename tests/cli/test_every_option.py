@@ -249,9 +249,8 @@ def posts_or_none(world: World, _: str) -> None:
         block_until(lambda: len(world.receiver.posts) != before, within=2.0)
 
 
-FIRST_OF_7 = (
-    "D48FE6E4-E7C8-476E-97C3-D5A1C30CA075"  # the first invoice of the usual seed
-)
+# the first invoice of the usual seed
+FIRST_OF_7 = "D48FE6E4-E7C8-476E-97C3-D5A1C30CA075"
 SERVE = "serve --deliver-to {url} --deliver-every 0.01"
 
 

@@ -32,9 +32,8 @@ pytestmark = [pytest.mark.one_python, pytest.mark.silence(1)]
 
 DAY = 86_400.0
 HOUR = 3600.0
-LIMIT = (
-    120.0  # s: much more than silence lasts, and much less than the clock was set back
-)
+# s: much more than silence lasts, and much less than the clock was set back
+LIMIT = 120.0
 
 
 @pytest.fixture

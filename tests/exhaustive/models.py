@@ -109,9 +109,8 @@ class Journey:
     both: bool = False  # two fields are written
     dated: bool = True
     parts_dated: bool = True  # also a change of which only a part was stored
-    published: bool = (
-        False  # the read shows the published snapshot, which no update touches
-    )
+    # the read shows the published snapshot, which no update touches
+    published: bool = False
     hidden: bool = False  # what was sent leaves no trace but the time of the change
     ours: float = 0.0  # s that the host which dates our change is ahead
     others: float = 0.0
@@ -225,15 +224,13 @@ class Hook:
 
     operation: str = "webhooks.update"
     path: ClassVar[dict[str, str]] = {"id": "wh_1"}
-    undone: bool = (
-        False  # whether others may bring the old value back, which nothing can detect
-    )
+    # whether others may bring the old value back, which nothing can detect
+    undone: bool = False
     # what each run writes; None: it removes the webhook
     values: tuple[int | None, ...] = (WANTED,)
     both: bool = False  # two fields are written
-    loud: bool = (
-        False  # the request has blanks and capitals, which the service trims and folds
-    )
+    # the request has blanks and capitals, which the service trims and folds
+    loud: bool = False
     ways: tuple[Way, ...] = ("whole",)  # how the service stores it
     echoes: bool = False  # an answer shows what was sent, not what was stored
     step: Step = NO_STEP
@@ -323,9 +320,8 @@ def _url_of(value: int) -> str:
     return f"https://{TEXTS[value % WORDED].split()[0]}.example/in?token={'***' if masked else value}"
 
 
-MUCH_LATER = (
-    200.0  # from here on an equal webhook of somebody else is not "at the same time"
-)
+# from here on an equal webhook of somebody else is not "at the same time"
+MUCH_LATER = 200.0
 # how a webhook looks, beside the one that was asked for
 SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(6)
 _CUTS: dict[Cut, Callable[[int], int]] = {
@@ -346,9 +342,8 @@ class Form(NamedTuple):
     team: str | None = None
     status: str | None = None
     stored: str | None = None  # how the service stores the URL, if not as it was sent
-    worded: str | None = (
-        None  # how it stores the description, with the tag, if not as it was sent
-    )
+    # how it stores the description, with the tag, if not as it was sent
+    worded: str | None = None
     forced: str | None = None  # the status that it stores, if not the one sent
 
 

@@ -37,9 +37,8 @@ class World(NamedTuple):
     effects: tuple[tuple[int, int], ...] = ()  # (run, id of the thing)
     acts: int = 0  # how often somebody else may still act
     touched: int = 0  # how often somebody else has changed what the writes are about
-    past: tuple[tuple[float, Thing], ...] | None = (
-        None  # (until when it was so, the thing); None: not kept
-    )
+    # (until when it was so, the thing); None: not kept
+    past: tuple[tuple[float, Thing], ...] | None = None
 
     def changed(self, thing: Thing, at: float, **others: Any) -> World:
         """Return the world after *thing* has become so at *at*."""

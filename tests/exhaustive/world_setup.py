@@ -37,9 +37,8 @@ class Crash:
     delay: float = 0.5  # s from the kill
     journaled: bool = True
     gone: bool = True  # the sender is provably dead; else its request may still leave until its timeout
-    kept: Literal["all", "start", "nothing"] = (
-        "all"  # of the sends: with their ends, without, or an intent from before
-    )
+    # of the sends: with their ends, without, or an intent from before
+    kept: Literal["all", "start", "nothing"] = "all"
     client: Literal["same", "other", "next"] = "next"
     turn: Literal["first", "last"] = "first"
 
@@ -66,12 +65,10 @@ class SetUp:
     thing: Thing
     first: tuple[Ending, ...]  # how the first attempt of a run may end
     again: tuple[Ending, ...] = (OK,)
-    later: tuple[Ending, ...] | None = (
-        None  # the first attempt of a later run; None: as that of the first
-    )
-    bounds: tuple[float, float] | None = (
-        NARROW  # what the SDK knows of the clocks' difference, around the truth
-    )
+    # the first attempt of a later run; None: as that of the first
+    later: tuple[Ending, ...] | None = None
+    # what the SDK knows of the clocks' difference, around the truth
+    bounds: tuple[float, float] | None = NARROW
     baseline: bool = True  # the caller passed the thing as last known
     seen: float = 10.0  # s before the first run in which that was seen
     # what reads that lag may show, and until when it was so
@@ -97,30 +94,24 @@ class SetUp:
     in_turn: bool = True  # creates of one URL run one at a time
     gap: bool = True  # the next one waits for more than the windows
     shared: bool = True  # the runs belong to one client and see each other's claims
-    apart: float = (
-        0.0  # s between the beginnings of runs that do not wait for each other
-    )
+    # s between the beginnings of runs that do not wait for each other
+    apart: float = 0.0
     between: bool = False  # others act only between the end of one run and the first send of the next
-    reopened: float | None = (
-        None  # s after the first run's end, a new process makes the others
-    )
-    aware: bool = (
-        False  # of the clocks' difference: other answers have told the new process
-    )
+    # s after the first run's end, a new process makes the others
+    reopened: float | None = None
+    # of the clocks' difference: other answers have told the new process
+    aware: bool = False
     own_claims: bool = False  # a claim of one's own counts as another's (a mistake)
     late: float = 0.0  # s that a commit may land after the window
     lag: float = 0.0  # s that a read is behind
-    stale: float = (
-        0.0  # s that a read may be behind, but for one after the settle windows
-    )
-    nap: float = (
-        0.0  # s that the machine sleeps during an attempt, its clock standing still
-    )
+    # s that a read may be behind, but for one after the settle windows
+    stale: float = 0.0
+    # s that the machine sleeps during an attempt, its clock standing still
+    nap: float = 0.0
     # s that the clock of a process is ahead of the clock of the one before
     jump: float = -512.0
-    drift: float = (
-        0.0  # s that the hosts which answer are ahead of the service's other clocks
-    )
+    # s that the hosts which answer are ahead of the service's other clocks
+    drift: float = 0.0
     # Nothing stands in the way, so no UNKNOWN; or in the way of those that are awaited.
     calm: bool | Literal["awaited"] = False
     first_bounds: tuple[float, float] | None = None  # of the first run alone
@@ -203,16 +194,14 @@ class Run(NamedTuple):
     client: int = 0
     after: int = NOBODY  # the run whose end it waits for
     taken: Crash | None = None  # how it is taken up, once that is over
-    kept: Intent | None = (
-        None  # as its client, or the journal, keeps what it has left open
-    )
+    # as its client, or the journal, keeps what it has left open
+    kept: Intent | None = None
     closes: float = -NEVER  # until when it keeps its line closed
     touched: int = 0  # how often others had changed the thing before the first send
     visible: bool = False  # the last good read showed its effect
     closed: bool = False  # the client was closed
-    gone_since: float | None = (
-        None  # from when on its sender was known to be dead, as the next process has it
-    )
+    # from when on its sender was known to be dead, as the next process has it
+    gone_since: float | None = None
 
     def local(self) -> float:
         """Return the time on this process's clock."""
@@ -231,9 +220,8 @@ class Node(NamedTuple):
     claims: tuple[tuple[str, int, bool, int], ...] = ()
     client: int = 0  # the one that goes on
     shift: float = 0.0  # of its clock
-    opened: float | None = (
-        None  # when it was, where a process before it had made writes
-    )
+    # when it was, where a process before it had made writes
+    opened: float | None = None
     # what its runs heard; None: the run was left open
     heard: tuple[tuple[int, Event | None], ...] = ()
 

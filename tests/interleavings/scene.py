@@ -32,6 +32,5 @@ class Scene:
     bound: int = 1
     alone: bool = False  # there is one write: whoever takes it up waits for nobody
     rivals: bool = False  # two clients make equal webhooks at the same time, which no client can tell apart
-    misuse: bool = (
-        False  # two clients send the same intent: what cannot be held then is not held
-    )
+    # two clients send the same intent: what cannot be held then is not held
+    misuse: bool = False

@@ -90,9 +90,8 @@ class Sent:
     ended: float | None = None
     answered: bool = False  # with a 200
     status: int | None = None  # of the answer, if there was one
-    effect_at: float | None = (
-        None  # when it takes effect, unless that is impossible then
-    )
+    # when it takes effect, unless that is impossible then
+    effect_at: float | None = None
     landing: asyncio.TimerHandle | None = None
 
 

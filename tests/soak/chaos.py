@@ -58,9 +58,8 @@ OWN_WAYS = f"words={'+'.join(each.replace(' ', '-') for each in WORDS)},rate=0.1
 CANCELLED = 0.05  # of the writes, at a random moment
 RESUMED = 0.3  # of the cancelled that may have left; the rest are settled, by this client or by another
 WITHOUT_READER = 0.01  # of the writes: nothing but the answer tells
-MOST_WITHOUT = (
-    100  # all write to one resource, and each in doubt holds up the next for 20 s
-)
+# all write to one resource, and each in doubt holds up the next for 20 s
+MOST_WITHOUT = 100
 UNKNOWN_ALLOWED = 0.01  # of the writes that have a reader
 POLICY = ReconcilePolicy(deadline=120.0)  # the windows of the rules
 QUICK = ReconcilePolicy(settle_after_error=1.5, settle_after_loss=2.5, deadline=60.0)

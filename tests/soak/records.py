@@ -39,9 +39,8 @@ class Run:
     client: str
     began: float
     ended: float | None = None
-    beside: bool = (
-        False  # by another client, while this program went on writing the same thing
-    )
+    # by another client, while this program went on writing the same thing
+    beside: bool = False
 
 
 @attrs.define(eq=False)

@@ -24,9 +24,8 @@ __all__ = ["Surroundings"]
 
 MOST_HOOKS = 45  # webhooks from which on those of writes that are over are removed: a full list tells nothing
 KEPT_HOOKS = 25
-FORGOTTEN = (
-    900.0  # s after its last run: the absence of a webhook proves nothing any more
-)
+# s after its last run: the absence of a webhook proves nothing any more
+FORGOTTEN = 900.0
 STEPS = (0.3, 1.0, 4.0, 3600.0)  # s
 
 

@@ -40,9 +40,8 @@ class World:
     at_once: int = 200
     beside: float = 0.0  # of the bare intents: resumed elsewhere while this program writes the same thing
     stores: Stores = LETTER_BY_LETTER
-    awkward: bool = (
-        False  # the values are such that a service may store them in other words
-    )
+    # the values are such that a service may store them in other words
+    awkward: bool = False
     calm: bool = True  # few writes are unknown
     lag: float = 0.0  # s that reads of one thing may be behind: with a late effect, less than a short window
 

@@ -60,9 +60,8 @@ TWICE = frozenset({  # names of two classes: none is added
 
 MOST_BRANCHES = 10
 MANY_BRANCHES = 2.5  # % of functions that may have more
-JOINED = (
-    1.0  # assignments like `a, b = x, y` in 1,000 lines; exchanges of values are none
-)
+# assignments like `a, b = x, y` in 1,000 lines; exchanges of values are none
+JOINED = 1.0
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHES = (

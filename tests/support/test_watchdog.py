@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import block_until
-from tests.support.watchdog import MARK
+from tests.support.watchdog import MARK, WRITTEN
 
 pytestmark = [
     pytest.mark.untraced,
@@ -39,7 +39,7 @@ def test_run_that_is_interrupted(number, workers, tmp_path):
     """Its PostgreSQL server and the programs of its tests end, and the folder of the server is deleted."""
     told, test = (
         tmp_path / "told",
-        Path(__file__).parent / f"test_hanging_{os.getpid()}_{workers}_{number}.py",
+        Path(__file__).parent / f"{WRITTEN}{os.getpid()}_{workers}_{number}.py",
     )
     test.write_text(TEST.format(told=str(told)))
     command = [

@@ -46,9 +46,8 @@ T = TypeVar("T")
 TESTS = Path(__file__).parents[1]
 VIRTUAL_FOLDERS = ("faults", "reads", "transport", "writes")
 
-TURN = (
-    0.0003  # s that one turn of a jumping loop takes: a request takes some milliseconds
-)
+# s that one turn of a jumping loop takes: a request takes some milliseconds
+TURN = 0.0003
 _LOOK = 0.001  # real s for which the sockets are watched before time advances
 _STEP = 0.05  # s by which it then advances at most: a packet delayed by 6 ms is no timeout of 0.3 s
 _TICK = 0.00005  # s by which it advances at each turn of the loop

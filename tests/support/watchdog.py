@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
+# How the name of a test begins that a test writes beside itself, runs, and deletes.
+WRITTEN = "test_hanging_"
 MARK = "INVSVC_TEST_RUN"  # in the environment of what a test process starts
 
 

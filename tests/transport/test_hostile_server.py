@@ -42,9 +42,8 @@ from tests.support.raw_server import CLIENT_TLS, RawServer, server_tls  # noqa: 
 pytestmark = pytest.mark.untraced
 
 TOKEN = "marked-token-of-hostile-tests"
-PATIENT = (
-    30.0  # s: an end that does not wait for the client's own time comes long before
-)
+# s: an end that does not wait for the client's own time comes long before
+PATIENT = 30.0
 WITHIN = 0.3  # s of an attempt that only the client's own time ends
 CPU = 5.0  # s of work, the server's included, beyond the time of the attempt where that is filled
 MEMORY = 16 * 2**20  # bytes beyond those of before, at most, whatever the server sends

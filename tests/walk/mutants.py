@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.mutation import in_process, judge, mutants_in
-from tests.walk.__main__ import quiet
+from tests.walk.__main__ import TO_SHRINK, quiet
 from tests.walk.play import play
 from tests.walk.program import read
 from tests.walk.walk import Asked, as_text, smallest, walk
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 MUTANTS = mutants_in(HERE / "mutants.patches")
-TO_SHRINK = 60.0  # s
 
 
 def shown(mutant: Mutant) -> list[str]:

@@ -63,9 +63,8 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     slow: tuple[int, ...] = ()  # numbers of its transactions that are slow to answer
     deadline: float = 40.0  # s of its policy
     recovers: bool = False  # before its work, it takes over what others have left
-    prunes: float | None = (
-        None  # s after its work that it prunes what is older than an hour
-    )
+    # s after its work that it prunes what is older than an hour
+    prunes: float | None = None
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,9 +78,8 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     fates: dict[str, tuple[str, ...]] = {}
     reads: dict[str, str] = {}  # by number: of the reads that are not quick and sound
     wall: tuple[tuple[float, float], ...] = ()  # steps of the database's clock
-    grows: bool = (
-        False  # what is written only lengthens texts that are there from the start
-    )
+    # what is written only lengthens texts that are there from the start
+    grows: bool = False
     stores: str = ""  # how the service stores what it is sent, as ``Stores.parse`` reads it; "": as it is
     order: int = 0  # a seed: which of several tasks that could go on does; 0: the first
     jitter: int = 0  # a seed: how long transactions take; 0: always as long

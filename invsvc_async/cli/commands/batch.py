@@ -50,9 +50,8 @@ _FORM = (
     'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}. '
     "Of a table, --operation says what its rows are"
 )
-_NAMED = (
-    20  # bad lines that are shown; 2 if no line is good, as in a file of another format
-)
+# bad lines that are shown; 2 if no line is good, as in a file of another format
+_NAMED = 20
 _GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 _INPUT = "One write per line, as JSON, or a table; - is stdin."

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.events.receiving.admission import Arrival
 
-FORWARD_TIMEOUT = (
-    6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
-)
+# s; shorter than the receiver's deadline, which is shorter than the sender's
+FORWARD_TIMEOUT = 6.0
 
 _SECRET = (
     "A webhook's secret; others see it in the list of processes: use --secret-file."

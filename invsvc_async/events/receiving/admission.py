@@ -69,9 +69,8 @@ Outcome: TypeAlias = (
 _log: Final = logging.getLogger("invsvc_async.events")
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 COME_BACK: Final[Mapping[str, str]] = MappingProxyType({"Retry-After": "5"})
-_PAUSE: Final = (
-    1.0  # s at least between two fetches, however many forged deliveries come
-)
+# s at least between two fetches, however many forged deliveries come
+_PAUSE: Final = 1.0
 _LIMIT: Final = 5.0  # s for one fetch: the sender waits 10 s
 _NOTHING: Final = (
     "secrets: nothing authenticates events. Pass secrets or a SharedHeader."

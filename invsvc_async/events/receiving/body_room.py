@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _BODIES: Final = 64  # of the largest size, in memory at once
-_SMALL: Final = (
-    16  # a small body has at most this part of the largest size: 64 KiB of 1 MiB
-)
+# a small body has at most this part of the largest size: 64 KiB of 1 MiB
+_SMALL: Final = 16
 _FOR_SMALL: Final = 4  # this part of all the room is for small bodies alone
-_RATE: Final = (
-    32  # large bodies of the largest size in a second, but at least as many MiB
-)
+# large bodies of the largest size in a second, but at least as many MiB
+_RATE: Final = 32
 _MIB: Final = 2**20
 _BURST: Final = 0.2  # s of that rate, for what comes after a pause
 
@@ -121,9 +119,8 @@ class BodyRoom:
         self._large = _Part(size - size // _FOR_SMALL)
         self._lock = threading.Lock()
         self._rate = _RATE * max(largest, _MIB)  # bytes in a second
-        self._next = (
-            0.0  # the loop's time at which the next piece of a large body is due
-        )
+        # the loop's time at which the next piece of a large body is due
+        self._next = 0.0
 
     @property
     def free(self) -> int:

@@ -80,9 +80,8 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _MAKING_SYNC: Final = threading.Lock()
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
 _TO_LEAVE: Final = 1.0  # s that a cancelled closing waits for its end
-_OF_KEEP: Final = (
-    0.95  # of the time for which keys are kept: a signed event that is older is refused
-)
+# of the time for which keys are kept: a signed event that is older is refused
+_OF_KEEP: Final = 0.95
 
 
 class Receiver:

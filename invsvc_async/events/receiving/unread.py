@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 _LOOK_AGAIN: Final = 60.0  # s between two searches of the dead letters
 _PAGE: Final = 100
-_PAGES: Final = (
-    10  # of dead letters, which have their bodies with them: a search stops there
-)
+# of dead letters, which have their bodies with them: a search stops there
+_PAGES: Final = 10
 _PROBLEM: Final = (
     "an authentic event could not be read, and is a dead letter. Look at it with invsvc events list "
     "--state dead, then revive or drop it"

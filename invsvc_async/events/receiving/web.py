@@ -52,13 +52,11 @@ _log: Final = logging.getLogger("invsvc_async.events")
 # other bodies take all the room
 FULL: Final = Receipt(503, "unavailable", headers=COME_BACK)
 _DIGITS: Final = 18  # of a length, at most: longer ones are too large in any case
-_PIECE: Final = (
-    16_384  # bytes of a body that are read at once where the application is not async
-)
+# bytes of a body that are read at once where the application is not async
+_PIECE: Final = 16_384
 _RECEIVER: Final = "The receiver"
-_PATIENCE: Final = (
-    1.0  # s beyond the receiver's deadline until a request is answered without it
-)
+# s beyond the receiver's deadline until a request is answered without it
+_PATIENCE: Final = 1.0
 
 
 def cut_off(error: Exception) -> Receipt:
@@ -397,9 +395,8 @@ class SyncReceiver:
         except BaseException as error:
             if started.done():
                 raise
-            self._thread = (
-                None  # the next one begins anew, although this one has not ended yet
-            )
+            # the next one begins anew, although this one has not ended yet
+            self._thread = None
             started.set_exception(error)
 
     async def _run(self, started: _Started) -> None:

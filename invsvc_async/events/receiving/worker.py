@@ -44,15 +44,13 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.handlers import Group, Handler, Handlers
 
 T = TypeVar("T")
-Handle: TypeAlias = (
-    "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
-)
+# with the attempt, from 1
+Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"
 _Asked: TypeAlias = "dict[str, asyncio.Future[None]]"  # by handler: done once its claim is stored, or failed
 
 _log: Final = logging.getLogger("invsvc_async.events")
-_MARGIN: Final = (
-    5.0  # s between the handler's timeout and the end of the lease, to store the result
-)
+# s between the handler's timeout and the end of the lease, to store the result
+_MARGIN: Final = 5.0
 _BUSY: Final = Receipt(429, "busy", headers=COME_BACK)
 _DUPLICATE: Final = Receipt(200, "duplicate")
 _SOON: Final = 1.0  # s that the answer waits until the result is stored
@@ -154,9 +152,8 @@ class Worker:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
         groups = self._handlers.groups()
         pause = self._policy.poll
-        self._turns += (
-            1  # each group is the first in its turn, so that none waits for ever
-        )
+        # each group is the first in its turn, so that none waits for ever
+        self._turns += 1
         first = self._turns % len(groups)
         started = False
         for group in (*groups[first:], *groups[:first]):

@@ -52,9 +52,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_Method: TypeAlias = (
-    "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"  # Any: a store
-)
+# Any: a store
+_Method: TypeAlias = "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"
 _Row: TypeAlias = "Sequence[Any]"  # Any: as the columns
 How: TypeAlias = Literal["each alone", "together", "to read", "aside"]
 """
@@ -63,16 +62,13 @@ runs aside changes some rows while others use the store.
 """
 
 MOST: Final = 100_000  # events in one state that ``Store.stats`` counts
-WALKED: Final = (
-    5_000  # rows that a statement passes which no index leads to the right ones
-)
+# rows that a statement passes which no index leads to the right ones
+WALKED: Final = 5_000
 _FIRST_ROWS: Final = 20  # of the first slice
-_LEAST_ROWS: Final = (
-    10  # of any: on a slow disk, a commit takes its time whatever is in it
-)
-_MOST_ROWS: Final = (
-    2_000  # of any: on PostgreSQL, a statement must end within its time limit
-)
+# of any: on a slow disk, a commit takes its time whatever is in it
+_LEAST_ROWS: Final = 10
+# of any: on PostgreSQL, a statement must end within its time limit
+_MOST_ROWS: Final = 2_000
 
 _CREATE: Final = (
     # ``due`` of an open delivery is the end of its lease or delay; otherwise it is when the delivery ended.

@@ -72,15 +72,13 @@ _CHECKED: Final = """
     WHERE name = 'checked'
 """
 _AGAIN: Final = 60.0  # s until the next try, if one failed
-_WANTED: Final = (
-    1_000  # pages of the log, after which SQLite's own commits would copy it
-)
+# pages of the log, after which SQLite's own commits would copy it
+_WANTED: Final = 1_000
 # Changed rows between two copies: if each has a commit of its own, and if many share one.
 _FEWEST: Final = 250
 _MOST: Final = 4_000
-_PAGES: Final = (
-    8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
-)
+# of the log, 32 MB; beyond, the thread is too slow, and commits do it
+_PAGES: Final = 8_000
 _PATIENCE: Final = 100  # ms that a transaction of prune waits until no delivery waits
 
 

@@ -238,9 +238,8 @@ async def test_reads_of_equal_events() -> None:
         async with Client(
             here.service.base_url, TokenProvider(token, kind="api_key")
         ) as client:
-            here.receiver._current._client = (
-                client  # its first read waits for the token
-            )
+            # its first read waits for the token
+            here.receiver._current._client = client
             tasks = [asyncio.create_task(here.deliver("invoice.created", invoice))]
             await asyncio.wait_for(asked.wait(), 30)
             tasks += [

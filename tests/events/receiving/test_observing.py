@@ -359,9 +359,8 @@ async def test_health_while_the_store_takes_no_deliveries(
         assert (await service.deliver(body, signed=True)).status == 200
         assert (await service.receiver.health()).ok
         async with refusing_writes(place):
-            service.receiver.deadline = (
-                0.5  # which a busy machine needs for what the store does take
-            )
+            # which a busy machine needs for what the store does take
+            service.receiver.deadline = 0.5
             for _ in range(2):
                 assert (await service.deliver(body, signed=True)).status == 503
             found = await service.receiver.health()

@@ -44,16 +44,14 @@ __all__ = [
 
 T = TypeVar("T")
 
-COMMIT = (
-    0.08  # s to store an entry: longer than a request needs to arrive and take effect
-)
+# s to store an entry: longer than a request needs to arrive and take effect
+COMMIT = 0.08
 SCRIPT = 0.03  # s of any other group
 SILENCE = 2.0  # s after which a worker counts as dead
 SLOW = 1.2  # s that a transaction takes if the schedule says so
 TOLD = 0.001  # s that a notification takes
-LANES = (
-    3  # in the database: of the webhook, of the journey and, by its key, of a create
-)
+# in the database: of the webhook, of the journey and, by its key, of a create
+LANES = 3
 
 
 class ScriptedWriter(InlineWriter):

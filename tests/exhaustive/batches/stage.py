@@ -141,15 +141,13 @@ class BatchStage(Stage):
     places: dict[str, int] = attrs.field(factory=dict)  # at the end, in the journal
     # as the journal has them at the end
     counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
-    by_journal: bool = (
-        False  # the order is that in which the writes came into the journal
-    )
+    # the order is that in which the writes came into the journal
+    by_journal: bool = False
     is_away: bool = False  # the service refuses connections
     slow: int = 0  # how many transactions may be slow
     frozen_at: dict[str, float] = attrs.field(factory=dict)  # by process
-    copied_at: float | None = (
-        None  # when the journal was copied, until the copy is put back
-    )
+    # when the journal was copied, until the copy is put back
+    copied_at: float | None = None
 
     def __attrs_post_init__(self) -> None:
         self.loop = FreezingLoop(self.schedule, self._happens)
