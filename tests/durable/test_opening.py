@@ -21,7 +21,7 @@ ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELE
 
 
 def threads_of(path):
-    """The names of the threads that have not ended; one may have done its work just before."""
+    """Return the names of threads that have not ended; one may have done its work just before."""
     return [each.name for each in threading.enumerate() if str(path) in each.name]
 
 
