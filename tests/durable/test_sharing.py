@@ -141,6 +141,7 @@ async def test_lanes_that_were_released_before_a_worker_listened(
         await released.wait()
         await hear(entries, woken)
 
+    # reaches: a connection that is opened late
     monkeypatch.setattr(Entries, "hear", hear_late)
     async with Batch.open(address, client, **SECRETS) as batch, asyncio.timeout(300):
         store = batch.entries.store
