@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Send, Verdict
 from tests.exhaustive.broken import Broken, hold
-from tests.exhaustive.models import Hook, Journey, Listing, Team
+from tests.exhaustive.models import WORDED, Hook, Journey, Listing, Team
 from tests.exhaustive.reasons import judge_reason
 from tests.exhaustive.siblings import (
     AGREEING,
@@ -21,6 +21,7 @@ from tests.exhaustive.siblings import (
 from tests.exhaustive.world import EPSILON
 
 if TYPE_CHECKING:
+    from tests.exhaustive.world import Thing
     from tests.exhaustive.world_setup import Node, Run, SetUp
 
 ENDING, PROOF, TRUTH, ONCE, SETTLING, CALM, WINDOW = 0, 1, 2, 3, 4, 5, 6
@@ -199,6 +200,22 @@ def _judge_completion(setup: SetUp, node: Node, run: Run) -> None:
         PROOF,
         thing[0] == run.left,
         "completed, though somebody has changed it since its verdict",
+    )
+    hold(
+        PROOF,
+        _is_of_program(setup, run, thing),
+        "completed over what somebody else wrote",
+    )
+
+
+def _is_of_program(setup: SetUp, run: Run, thing: Thing) -> bool:
+    """Return whether each field that is written holds what was there before, or what a write of ours left."""
+    model = setup.model
+    assert isinstance(model, Hook | Journey)
+    ours = {model.value_of(number) for number in range(setup.runs)}
+    return all(
+        held == before or held % WORDED in ours
+        for held, before in zip(thing[0], setup.thing[0], strict=True)
     )
 
 
