@@ -247,9 +247,9 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     if not isinstance(setup.model, Listing | Team):
         whole = node.whole_effects(setup, run.number)
         hold(TRUTH, whole or run.shown or run.told, "applied, but no state showed it")
-        already = (
-            setup.runs == 1 and not effects and not run.told and node.world.touched == 0
-        )
+        # Others may have made an equal write, but not where it was so before.
+        alone = node.world.touched == 0 or setup.model.wanted(setup.thing, run.number)
+        already = setup.runs == 1 and not effects and not run.told and alone
         if (
             already
             and setup.model.operation_of(run.number) != "webhooks.delete"

@@ -357,6 +357,23 @@ def _changes() -> list[SetUp]:
         *each("already so", both[1:], thing=(WANTED, 0, 0), first=FEW, calm=True),
         *each("already so", JOURNEY, thing=(WANTED, 0, 0.0, 0), first=FEW, calm=True),
         *each(
+            "already so, others act",
+            JOURNEY,
+            thing=(WANTED, 0, 0.0, 0),
+            first=FEW,
+            crashes=CRASHES[:2],
+            **acts,
+        ),
+        *each(
+            "already so, others act",
+            both[1:],
+            thing=(WANTED, 0, 0),
+            first=FEW,
+            crashes=CRASHES[:2],
+            acts=ACTS["webhooks.update"],
+            acting=1,
+        ),
+        *each(
             "bare answers",
             ("webhooks.update", "webhooks.delete"),
             **bare,
