@@ -112,7 +112,7 @@ def _by_own_reader(known: Known, reading: Reading, finding: Finding) -> Finding:
     if known.method != "POST" and not known.is_newest(reading):
         reason = "the write does not show, but a later write of this program may have undone it"
         return CannotTell(reason, cause="perhaps overtaken")
-    return _absent_create(known, reading) if known.kind.creates else finding
+    return _absent_create(known, reading) if known.method == "POST" else finding
 
 
 def _absent_create(known: Known, reading: Reading) -> Absent | CannotTell:

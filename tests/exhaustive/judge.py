@@ -324,7 +324,7 @@ def _judge_age(setup: SetUp, run: Run) -> None:
     A webhook that is gone does not come back, so its absence does not age.
     """
     decays = (
-        isinstance(setup.model, Listing)
+        isinstance(setup.model, Listing | Team)
         or setup.model.operation_of(run.number) == "webhooks.update"
     )
     last = run.history[-1]

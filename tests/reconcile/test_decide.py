@@ -159,8 +159,8 @@ def failed(at, status=None):
     )
 
 
-def found(at, finding):
-    return Reading(started=at, ended=at + 0.01, finding=finding)
+def found(at, finding, bounds=None):
+    return Reading(started=at, ended=at + 0.01, finding=finding, bounds=bounds)
 
 
 def hook(at=0.005, **changes):
@@ -223,6 +223,7 @@ VERDICTS = {
     "in doubt without a reader, refused when sent again": (TEAM, [lost(), answered(400, 1.0)], Verdict.REFUSED, "answered"),
     "own reader's absence decays": (attrs.evolve(CREATE, reader="r", policy=ReconcilePolicy(absence_within=5.0)), [lost(), found(AFTER, Absent())], Verdict.UNKNOWN, "none"),
     "a journey's reader switched off": (attrs.evolve(DRAFT, policy=ReconcilePolicy(journey_reader=None)), [lost()], Verdict.UNKNOWN, "none"),
+    "own reader's absence of a team decays": (attrs.evolve(MADE_BY_READER, policy=ReconcilePolicy(absence_within=5.0)), [lost(), found(AFTER, Absent())], Verdict.UNKNOWN, "none"),
     "own reader found it": (attrs.evolve(TEAM, reader="r"), [lost(), found(0.1, Applied(1))], Verdict.APPLIED, "reader"),
     "own reader holds, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Holds(1))], Verdict.APPLIED, "equal"),
     "own reader superseded, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Superseded("x"))], Verdict.SUPERSEDED, "baseline"),
@@ -591,7 +592,10 @@ TAKEN_UP = {
     "own reader says absent": (LEFT_PUT, [Resumed(at=1.0), found(16.0, Absent())], Verdict.UNKNOWN),
     "own reader says absent, and overtaken": (LEFT_PUT, [Resumed(at=1.0, newest=False), found(16.0, Absent())], Verdict.UNKNOWN),
     "own reader says absent, and the newest": (LEFT_PUT, [Resumed(at=1.0, newest=True), found(16.0, Absent())], Send),
-    "own reader says that a create is absent": (LEFT_POST, [Resumed(at=1.0), found(16.0, Absent())], Send),
+    "own reader says that a create is absent": (LEFT_POST, [Resumed(at=1.0), found(16.0, Absent(), BOUNDS)], Send),
+    "own reader says that a create is absent, too late": (LEFT_POST, [Resumed(at=590.0), found(606.0, Absent(), BOUNDS)], Verdict.UNKNOWN),
+    "own reader says that a create is absent, at an unknown time": (LEFT_POST, [Resumed(at=1.0), found(16.0, Absent())], Verdict.UNKNOWN),
+    "own reader says that a PUT is absent, too late": (LEFT_PUT, [Resumed(at=590.0, newest=True), found(606.0, Absent(), BOUNDS)], Send),
     "definite noes only, of an update without a reader": (attrs.evolve(LEFT_PUT, reader=None, sent=(NO,)), [Resumed(at=1.0)], Verdict.NOT_APPLIED),
     "absent, and only settled": (ABANDONED, [Resumed(at=100.0, reads_only=True), read(100.1, [])], Verdict.NOT_APPLIED),
     "nothing sent, and only settled": (CREATE, [Resumed(at=100.0, journaled=True, reads_only=True), read(100.1, [])], Verdict.NOT_APPLIED),
