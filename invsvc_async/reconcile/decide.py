@@ -132,9 +132,11 @@ def decide(known: Known) -> Decision:
 
 def _closed(known: Known) -> Done:
     """Return the verdict on a write whose client was closed before the rules came to one."""
+    if _was_answered_before(known):
+        return _applied_before(known, value=None)
     if known.in_doubt:
         reason = "the client was closed before the outcome was known"
-        return unknown(known, reason, "client closed")
+        return _applied_earlier(known) or unknown(known, reason, "client closed")
     reason = "the client was closed before the write could be sent; no earlier send had an effect"
     basis = _basis_without_doubt(known)
     return done(known, Verdict.NOT_APPLIED, reason, basis, cause="client closed")
@@ -315,7 +317,7 @@ def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | N
 
 def _settle(known: Known) -> Decision:
     last = known.history[-1]
-    if any(send.kind == "applied" for send in known.carried):
+    if _was_answered_before(known):
         return _answered_before(known, last)
     answered = _answered(known)
     if answered is not None:
@@ -329,6 +331,11 @@ def _settle(known: Known) -> Decision:
     return _next_read(known)
 
 
+def _was_answered_before(known: Known) -> bool:
+    """Return whether an earlier process got a success."""
+    return any(send.kind == "applied" for send in known.carried)
+
+
 def _answered_before(known: Known, last: Event) -> Decision:
     """
     Return APPLIED, because an earlier process got a success.  One read, if possible, gets the value.
@@ -339,7 +346,11 @@ def _answered_before(known: Known, last: Event) -> Decision:
     if reader and not isinstance(last, Reading):
         why = "the value of a write that was answered before the restart"
         return Read(reader=reader, why=why)
-    value = _value_shown(known, last)
+    return _applied_before(known, value=_value_shown(known, last))
+
+
+def _applied_before(known: Known, *, value: Wire) -> Done:
+    """Return APPLIED, because an earlier process got a success, with the *value* that a read has shown."""
     reason = "the service had answered so before the restart"
     is_recognised = not known.kind.creates or is_unique(known.intent.tag)
     if value is None or is_recognised:

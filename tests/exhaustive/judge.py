@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from invsvc_async.reconcile.attempts import kind_of
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Send, Verdict
 from tests.exhaustive.broken import Broken, hold
 from tests.exhaustive.models import WORDED, Hook, Journey, Listing, Team
@@ -160,9 +161,7 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             hold(CALM, not calm, "unknown, though nothing stood in the way")
             early = run.doubt and not run.closed and not _may_give_up(setup, run)
             hold(WINDOW, not early, "unknown before the windows are over")
-    said = any(
-        sent.end is not None and sent.end.kind == "applied" for sent in run.intent.sent
-    )
+    said = _was_told(run)
     hold(
         SETTLING,
         not said or done.verdict is Verdict.APPLIED,
@@ -173,6 +172,13 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
         _judge_tries(setup, run)
     if run.live is not None:
         _judge_settled(setup, node, run.number, run.live, done)
+
+
+def _was_told(run: Run) -> bool:
+    """Return whether the service answered a send of *run* with a success, as far as its process knows."""
+    ends = [sent.end for sent in run.intent.sent if sent.end is not None]
+    here = [kind_of(event) for event in run.history if isinstance(event, Attempt)]
+    return "applied" in (*here, *(end.kind for end in ends))
 
 
 def _seen(setup: SetUp, node: Node, run: Run, *, whole: bool = False) -> bool:
@@ -253,7 +259,7 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
         if (
             already
             and setup.model.operation_of(run.number) != "webhooks.delete"
-            and setup.baseline
+            and (setup.baseline or isinstance(setup.model, Journey))
         ):
             hold(
                 WINDOW,

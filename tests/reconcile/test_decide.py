@@ -818,6 +818,25 @@ def test_answer_to_a_resend_stays_conclusive(of, seen, answer, verdict, after):
     assert (decision.verdict, decision.evidence.basis) == (verdict, "answered")
 
 
+@pytest.mark.parametrize("of", [CREATE, MADE_BY_READER])
+def test_answer_to_a_create_sent_again_outlives_a_close(of):
+    """The read for duplicates cannot follow any more: whether there are any is not known."""
+    absent = read(AFTER, []) if of is CREATE else found(AFTER, Absent())
+    decision = next_of(of, lost(), absent, ok(AFTER + 0.1), Closed(AFTER + 1))
+    assert isinstance(decision, Done)
+    assert (decision.verdict, decision.evidence.basis) == (Verdict.APPLIED, "answered")
+    assert (decision.value, decision.evidence.duplicates) == ({"id": "wh_9"}, None)
+
+
+@pytest.mark.parametrize("of", [CREATE, UPDATE, DRAFT, DELETE])
+def test_answer_of_an_earlier_process_outlives_a_close(of):
+    """The read for its value cannot follow any more."""
+    answered_before = attrs.evolve(of, sent=(YES,))
+    decision = next_of(answered_before, Resumed(at=1.0, journaled=True), Closed(1.5))
+    assert isinstance(decision, Done)
+    assert (decision.verdict, decision.evidence.basis) == (Verdict.APPLIED, "answered")
+
+
 def test_candidates_are_in_the_evidence():
     """The caller gets the webhooks that may be ours."""
     near = hook(events=["payment.created"])
