@@ -498,15 +498,18 @@ def _absent(known: Known, reading: Reading) -> Send | Done:
         case Send() as again:
             return again
         case _NoSend(why):
+            cause: Cause = "absent"
             held = _held_back(known)
-            if held in ("overtaken", "only read"):
+            if held is not None:
                 why = _HELD_BACK[held]
+            if held in ("overtaken", "perhaps overtaken"):
+                cause = held  # whoever makes it again may undo the newer one
             reason = (
                 "a read after the settle window shows that the write was not applied; "
                 f"not sent again, because {why}"
             )
             verdict = Verdict.NOT_APPLIED
-            return done(known, verdict, reason, "absence", reading, cause="absent")
+            return done(known, verdict, reason, "absence", reading, cause=cause)
 
 
 def _resend(known: Known, reading: Reading) -> Send | _NoSend:
