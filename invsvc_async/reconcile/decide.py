@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.reconcile.attempts import kind_of
+from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.findings import (
     evidence_in,
     find,
@@ -63,6 +64,7 @@ from invsvc_async.reconcile.history import (
     Reading,
     Send,
     Superseded,
+    Tick,
     Verdict,
     Wait,
 )
@@ -608,15 +610,24 @@ def _next_read(known: Known) -> Decision:
 
 
 def _is_out_of_time(known: Known) -> bool:
-    """Return whether the deadline is over.  One read may start at the deadline itself."""
-    if known.now > known.deadline:
-        return True
+    """Return whether the deadline is over.  One read may start at it, or where a wait for it has ended late."""
     readings = known.readings
-    return bool(readings) and readings[-1].started >= known.deadline
+    if readings and readings[-1].started >= known.deadline:
+        return True
+    return known.now > known.deadline and not _has_waited_for_deadline(known)
+
+
+def _has_waited_for_deadline(known: Known) -> bool:
+    """Return whether the last event is the end of a wait that began before the deadline."""
+    if not isinstance(known.last, Tick) or len(known.history) < 2:
+        return False
+    return time_of(known.history[-2]) <= known.deadline
 
 
 def _out_of_time(known: Known) -> Done:
     reason = "time ran out: reads after the settle window were not conclusive"
+    if not any(reading.started >= known.over for reading in known.readings):
+        reason = "time ran out before the state was read after the settle window"
     left = known.over - known.now
     if left > 0:
         reason = (

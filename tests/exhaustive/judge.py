@@ -349,7 +349,8 @@ def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
     )
     hold(ENDING, run.doubt or unsent <= TRIES, "tried too often to send it at all")
     if run.doubt and run.since is not None:
-        latest = run.since + setup.policy.deadline + LONGEST_READ + setup.nap
+        late = setup.nap + setup.overslept
+        latest = run.since + setup.policy.deadline + LONGEST_READ + late
         hold(ENDING, run.now <= latest + EPSILON, "the deadline was passed")
 
 

@@ -148,6 +148,7 @@ class Steps:
         return ended(setup, self.subject, node, run.number)
 
     def _waited(self, node: Node, run: Run, seconds: float) -> Node:
+        seconds += self.setup.overslept
         history = (*run.history, Tick(run.local() + seconds))
         later = run._replace(
             now=run.now + seconds, history=history, absent=False, partly=False

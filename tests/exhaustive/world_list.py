@@ -215,6 +215,13 @@ def _sends() -> list[SetUp]:
             policy=ReconcilePolicy(deadline=15.0, resend="never"),
             calm=True,
         ),
+        *each(
+            "just enough time, with clocks that tick late",
+            first=(a.RESET, a.HUNG),
+            policy=ReconcilePolicy(deadline=15.0, resend="never"),
+            overslept=0.03125,
+            calm=True,
+        ),
         *each("closed", first=(*FEW, a.UNSENT), closing=True),
         *each("closed, killed", first=(a.OK, a.RESET), crashes=_BRIEFLY, closing=True),
         *each(

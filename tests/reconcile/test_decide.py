@@ -447,6 +447,8 @@ GOES_ON = {
     "one read exactly when the window ends": (CREATE, [lost(), read(14.9, [])], Wait(pytest.approx(0.1))),
     "journey already so in the window, and changed after": (attrs.evolve(DRAFT, body={"name": "before"}), [lost(), read(0.5, journey(last_updated=stamp(0.4)))], Wait),
     "journey already so in the window, and changed in the band": (attrs.evolve(DRAFT, body={"name": "before"}), [lost(), read(0.5, journey(last_updated=stamp(0.05)))], Wait),
+    "a wait for the deadline that ended late": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=15.0)), [lost(), read(10, []), Tick(15.02)], Read),
+    "a wait for the deadline, and one more": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=15.0)), [lost(), read(10, []), Tick(15.02), Tick(15.03)], Done),
     "a read that began in the window and ended after": (CREATE, [lost(), read(15.005, [])], Read),
     "short window after an own 500": (attrs.evolve(UPDATE, policy=ReconcilePolicy(resend="never")), [answered(500), read(4.9, HOOK)], Wait(pytest.approx(0.1))),
     "long window of a create after an own 500": (CREATE, [answered(500), read(14.9, [])], Wait(pytest.approx(0.1))),
