@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.reconcile.attempts import kind_of
+from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.findings import (
     evidence_in,
     find,
@@ -63,6 +64,7 @@ from invsvc_async.reconcile.history import (
     Reading,
     Send,
     Superseded,
+    Tick,
     Verdict,
     Wait,
 )
@@ -132,9 +134,11 @@ def decide(known: Known) -> Decision:
 
 def _closed(known: Known) -> Done:
     """Return the verdict on a write whose client was closed before the rules came to one."""
+    if _was_answered_before(known):
+        return _applied_before(known, value=None)
     if known.in_doubt:
         reason = "the client was closed before the outcome was known"
-        return unknown(known, reason, "client closed")
+        return _applied_earlier(known) or unknown(known, reason, "client closed")
     reason = "the client was closed before the write could be sent; no earlier send had an effect"
     basis = _basis_without_doubt(known)
     return done(known, Verdict.NOT_APPLIED, reason, basis, cause="client closed")
@@ -315,7 +319,7 @@ def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | N
 
 def _settle(known: Known) -> Decision:
     last = known.history[-1]
-    if any(send.kind == "applied" for send in known.carried):
+    if _was_answered_before(known):
         return _answered_before(known, last)
     answered = _answered(known)
     if answered is not None:
@@ -329,6 +333,11 @@ def _settle(known: Known) -> Decision:
     return _next_read(known)
 
 
+def _was_answered_before(known: Known) -> bool:
+    """Return whether an earlier process got a success."""
+    return any(send.kind == "applied" for send in known.carried)
+
+
 def _answered_before(known: Known, last: Event) -> Decision:
     """
     Return APPLIED, because an earlier process got a success.  One read, if possible, gets the value.
@@ -339,7 +348,11 @@ def _answered_before(known: Known, last: Event) -> Decision:
     if reader and not isinstance(last, Reading):
         why = "the value of a write that was answered before the restart"
         return Read(reader=reader, why=why)
-    value = _value_shown(known, last)
+    return _applied_before(known, value=_value_shown(known, last))
+
+
+def _applied_before(known: Known, *, value: Wire) -> Done:
+    """Return APPLIED, because an earlier process got a success, with the *value* that a read has shown."""
     reason = "the service had answered so before the restart"
     is_recognised = not known.kind.creates or is_unique(known.intent.tag)
     if value is None or is_recognised:
@@ -487,15 +500,18 @@ def _absent(known: Known, reading: Reading) -> Send | Done:
         case Send() as again:
             return again
         case _NoSend(why):
+            cause: Cause = "absent"
             held = _held_back(known)
-            if held in ("overtaken", "only read"):
+            if held is not None:
                 why = _HELD_BACK[held]
+            if held in ("overtaken", "perhaps overtaken"):
+                cause = held  # whoever makes it again may undo the newer one
             reason = (
                 "a read after the settle window shows that the write was not applied; "
                 f"not sent again, because {why}"
             )
             verdict = Verdict.NOT_APPLIED
-            return done(known, verdict, reason, "absence", reading, cause="absent")
+            return done(known, verdict, reason, "absence", reading, cause=cause)
 
 
 def _resend(known: Known, reading: Reading) -> Send | _NoSend:
@@ -594,15 +610,24 @@ def _next_read(known: Known) -> Decision:
 
 
 def _is_out_of_time(known: Known) -> bool:
-    """Return whether the deadline is over.  One read may start at the deadline itself."""
-    if known.now > known.deadline:
-        return True
+    """Return whether the deadline is over.  One read may start at it, or where a wait for it has ended late."""
     readings = known.readings
-    return bool(readings) and readings[-1].started >= known.deadline
+    if readings and readings[-1].started >= known.deadline:
+        return True
+    return known.now > known.deadline and not _has_waited_for_deadline(known)
+
+
+def _has_waited_for_deadline(known: Known) -> bool:
+    """Return whether the last event is the end of a wait that began before the deadline."""
+    if not isinstance(known.last, Tick) or len(known.history) < 2:
+        return False
+    return time_of(known.history[-2]) <= known.deadline
 
 
 def _out_of_time(known: Known) -> Done:
     reason = "time ran out: reads after the settle window were not conclusive"
+    if not any(reading.started >= known.over for reading in known.readings):
+        reason = "time ran out before the state was read after the settle window"
     left = known.over - known.now
     if left > 0:
         reason = (

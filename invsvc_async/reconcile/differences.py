@@ -115,10 +115,14 @@ def _may_be_of(kind: Kind, name: str, before: Wire, shown: Wire) -> bool:
 
 def is_part(fields: Iterable[Field]) -> bool:
     """
-    Return whether some fields show the write, in any words, and other fields the state before the write.
+    Return whether some fields show the write, in any words, and all others the state before the write.
 
-    A field that may show either counts for neither.
+    A field that may show either counts for neither.  One that shows what neither of them explains may be what
+    another write has left: to complete this one would undo that.
     """
+    fields = tuple(fields)
+    if any(field.shows in ("unclear", "foreign") for field in fields):
+        return False
     shown = {field.shows for field in fields if field.was_changed}
     shows_write = "as sent" in shown or "other words" in shown
     return shows_write and "as before" in shown

@@ -186,6 +186,8 @@ class Known:
             for event in self.history
             if isinstance(event, (Attempt, Reading)) and event.stamp is not None
         ]
+        shown = [each.bounds for each in readings if each.bounds is not None]
+        known += [(each.low, each.high) for each in shown]
         at_first = self.intent.bounds
         if at_first is not None and self.resumed is None:
             known.append((at_first.low, at_first.high))
@@ -593,14 +595,22 @@ class Known:
             if isinstance(event, Reading) and event.started >= since:
                 yield event
 
+    @property
+    def first_sent(self) -> float | None:
+        """The local time at which the first send began, if this client made that send."""
+        if self.carried and self.resumed is not None:
+            return self.resumed.first_sent
+        return self.sends[0].began if self.sends else None
+
     def decayed(self, reading: Reading) -> bool:
         """Return whether the first send is so long ago, or its time unknown, that absence proves nothing."""
-        if not self.carried:
-            return reading.ended - self.attempts[0].started > self.policy.absence_within
+        within = self.policy.absence_within
+        if self.first_sent is not None:
+            return reading.ended - self.first_sent > within
         first = self.carried[0].earliest
         if first is None or self.bounds is None:
             return True
-        return reading.ended + self.bounds.high - first > self.policy.absence_within
+        return reading.ended + self.bounds.high - first > within
 
 
 # --- what another process needs to settle the write

@@ -112,7 +112,7 @@ def _by_own_reader(known: Known, reading: Reading, finding: Finding) -> Finding:
     if known.method != "POST" and not known.is_newest(reading):
         reason = "the write does not show, but a later write of this program may have undone it"
         return CannotTell(reason, cause="perhaps overtaken")
-    return _absent_create(known, reading) if known.kind.creates else finding
+    return _absent_create(known, reading) if known.method == "POST" else finding
 
 
 def _absent_create(known: Known, reading: Reading) -> Absent | CannotTell:
@@ -176,12 +176,27 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
 def _matching(
     known: Known, reading: Reading, wanted: dict[str, Wire], placed: Placed
 ) -> Applied[Wire] | Holds[Wire]:
-    """Return Applied if the state, which matches the write, was made by it; else Holds."""
+    """
+    Return Applied if the state, which matches the write, was made by it; else Holds.
+
+    Where the state before matched as well, a later change may be that of another field, by somebody else, and
+    the write may still be under way.
+    """
+    if _matched_before(known, wanted):
+        return Holds(reading.seen)
     if placed == "after":
         return Applied(reading.seen)
     if _is_written(known, reading, wanted, placed):
         return Applied(reading.seen)
     return Holds(reading.seen)
+
+
+def _matched_before(known: Known, wanted: dict[str, Wire]) -> bool:
+    """Return whether the state before the write is known, and had all values that are wanted."""
+    baseline = known.baseline
+    if baseline is None:
+        return False
+    return _same_fields(known.kind, baseline, wanted, wanted)
 
 
 def _is_written(
@@ -709,11 +724,9 @@ def _matching_by_baseline(
     known: Known, reading: Reading, wanted: dict[str, Wire]
 ) -> Applied[Wire] | Holds[Wire]:
     """Return Applied if the state matches the write now, and certainly did not before; else Holds."""
-    baseline = known.baseline
-    if baseline is None or not _is_current(known, reading):
+    if known.baseline is None or _matched_before(known, wanted):
         return Holds(reading.seen)
-    matched_before = _same_fields(known.kind, baseline, wanted, wanted)
-    return Holds(reading.seen) if matched_before else Applied(reading.seen)
+    return Applied(reading.seen) if _is_current(known, reading) else Holds(reading.seen)
 
 
 def _leaves_trace(

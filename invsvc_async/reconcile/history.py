@@ -107,6 +107,8 @@ class Reading:
     # By field: the characters of the longest text that reads of this client showed in such things.
     longest_texts: dict[str, int] = attrs.field(factory=dict)
     finding: Finding | None = None  # of a user-supplied reader
+    # Of the service's clock, as this client knows it after such a reader, which shows no stamp.
+    bounds: Bounds | None = None
     error: ErrorFacts | None = None  # why it failed
 
 
@@ -127,6 +129,7 @@ class Resumed:
     ``since``: when that became known, if before *at*.
     ``newest``: whether it is the newest write of this program to its resource; ``None`` if not known.
     ``reads_only``: the write is only settled, and must not be sent.
+    ``first_sent``: when this client itself began the first send of it, if it did.
     """
 
     at: float
@@ -135,6 +138,7 @@ class Resumed:
     since: float | None = None
     newest: bool | None = None
     reads_only: bool = False
+    first_sent: float | None = None
 
 
 @attrs.frozen

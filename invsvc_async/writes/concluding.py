@@ -67,8 +67,11 @@ def _note_verdict(run: WriteRun[T], done: Done) -> None:
     if done.verdict in NO_EFFECT:
         run.place.note_no_effect()
     assert run.result.outcome is not None  # made by `conclude`
-    if run.record.is_taken_up or run.record.known().in_doubt:
-        run.core.writes.ended.keep(run.record.intent.identity, run.result.outcome)
+    known = run.record.known()
+    if run.record.is_taken_up or known.in_doubt:
+        identity = run.record.intent.identity
+        run.core.writes.ended.keep(identity, run.result.outcome)
+        run.core.writes.open_writes.note_first_send(identity, known.first_sent)
 
 
 def shelve(run: WriteRun[T]) -> None:
@@ -76,10 +79,12 @@ def shelve(run: WriteRun[T]) -> None:
     run.record.note_lost_send(run.core.clock.now())
     run.place.note_whether_sent()
     intent = run.current_intent()
-    may_have_effect = bool(run.record.known().sends)
+    known = run.record.known()
+    may_have_effect = bool(known.sends)
     run.place.note_end()
     if may_have_effect:
         _leave_open(run, intent)
+        run.core.writes.open_writes.note_first_send(intent.identity, known.first_sent)
     if run.journal is not None:  # last: it may be the user's, and raise
         run.journal.shelved(intent, sent=may_have_effect)
 

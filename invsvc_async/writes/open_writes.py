@@ -36,6 +36,8 @@ class OpenWrites:
         self.unsettled: OrderedDict[str, OpenWrite] = OrderedDict()  # of this client
         # All others in the journal, most of them of the process before; None: the journal was not read yet.
         self.leftovers: dict[str, OpenWrite] | None = None
+        # By identity, also of those that were settled: when this client began the first send (local s).
+        self.first_sends: OrderedDict[str, float] = OrderedDict()
 
     def opened(self, identity: str) -> Intent | None:
         """Return the newest revision of an open intent."""
@@ -77,6 +79,14 @@ class OpenWrites:
                 UNSETTLED_KEPT,
                 oldest.intent.key,
             )
+
+    def note_first_send(self, identity: str, at: float | None) -> None:
+        """Note that the first send began *at*, if this client made it: an intent may not say when."""
+        if at is None:
+            return
+        self.first_sends[identity] = at
+        if len(self.first_sends) > UNSETTLED_KEPT:
+            self.first_sends.popitem(last=False)
 
     def add_leftover(self, intent: Intent, line: str | None) -> None:
         """Keep *intent* of an earlier process."""

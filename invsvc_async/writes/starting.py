@@ -100,6 +100,7 @@ def taken_up(
         since=gone_since,
         newest=newest,
         reads_only=reads_only,
+        first_sent=core.writes.open_writes.first_sends.get(intent.identity),
     )
     return Start(revision, (resumed,))
 

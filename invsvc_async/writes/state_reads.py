@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.concurrency.limiter import Lane
+    from invsvc_async.reconcile.history import Finding
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.transport import Exchange
 
@@ -264,7 +265,7 @@ class StateReader:
             async with asyncio.timeout(READ_TIME):
                 found = await reader(self._core.client_of(self._view), self._now())
             if isinstance(found, FINDINGS):
-                return Reading(started=begun, ended=self._clock.now(), finding=found)
+                return self._found(found, begun)
             if self._kind.may_lack_read:
                 return self._reading_of(found, begun)
             why = f"the reader returned a {type(found).__name__}, not a finding"
@@ -279,6 +280,13 @@ class StateReader:
             ended=self._clock.now(),
             error=ErrorFacts(kind="reader", message=why),
         )
+
+    def _found(self, found: Finding, begun: float) -> Reading:
+        """Return the reading of what a reader *found*, with what is known of the service's clock now."""
+        now = self._clock.now()
+        slack = self._intent.policy.clock_slack
+        bounds = self._core.server_clock.bounds(now, slack)
+        return Reading(started=begun, ended=now, finding=found, bounds=bounds)
 
     def _reading_of(self, found: object, begun: float) -> Reading:
         """Return the reading by a reader that is only another way to read the thing itself."""

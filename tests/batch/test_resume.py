@@ -58,6 +58,7 @@ async def test_write_in_flight_with_a_reader_of_its_own(
     service, client, path, step, reader, verdict
 ):
     """No journal can hold it. If the next input has it, it settles the write; otherwise that is not sent again."""
+    await client.webhooks.list()  # shows the service's clock
     service.script("webhooks.create", step)
     write = unlisted(client) if reader else unlisted(client).with_policy(deadline=0.5)
     await shelve_one(service, client, path, write, "webhooks.create")

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from invsvc_async.reconcile.attempts import kind_of
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Send, Verdict
 from tests.exhaustive.broken import Broken, hold
-from tests.exhaustive.models import Hook, Journey, Listing, Team
+from tests.exhaustive.models import WORDED, Hook, Journey, Listing, Team
 from tests.exhaustive.reasons import judge_reason
 from tests.exhaustive.siblings import (
     AGREEING,
@@ -21,6 +22,7 @@ from tests.exhaustive.siblings import (
 from tests.exhaustive.world import EPSILON
 
 if TYPE_CHECKING:
+    from tests.exhaustive.world import Thing
     from tests.exhaustive.world_setup import Node, Run, SetUp
 
 ENDING, PROOF, TRUTH, ONCE, SETTLING, CALM, WINDOW = 0, 1, 2, 3, 4, 5, 6
@@ -159,9 +161,7 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             hold(CALM, not calm, "unknown, though nothing stood in the way")
             early = run.doubt and not run.closed and not _may_give_up(setup, run)
             hold(WINDOW, not early, "unknown before the windows are over")
-    said = any(
-        sent.end is not None and sent.end.kind == "applied" for sent in run.intent.sent
-    )
+    said = _was_told(run)
     hold(
         SETTLING,
         not said or done.verdict is Verdict.APPLIED,
@@ -172,6 +172,13 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
         _judge_tries(setup, run)
     if run.live is not None:
         _judge_settled(setup, node, run.number, run.live, done)
+
+
+def _was_told(run: Run) -> bool:
+    """Return whether the service answered a send of *run* with a success, as far as its process knows."""
+    ends = [sent.end for sent in run.intent.sent if sent.end is not None]
+    here = [kind_of(event) for event in run.history if isinstance(event, Attempt)]
+    return "applied" in (*here, *(end.kind for end in ends))
 
 
 def _seen(setup: SetUp, node: Node, run: Run, *, whole: bool = False) -> bool:
@@ -199,6 +206,22 @@ def _judge_completion(setup: SetUp, node: Node, run: Run) -> None:
         PROOF,
         thing[0] == run.left,
         "completed, though somebody has changed it since its verdict",
+    )
+    hold(
+        PROOF,
+        _is_of_program(setup, run, thing),
+        "completed over what somebody else wrote",
+    )
+
+
+def _is_of_program(setup: SetUp, run: Run, thing: Thing) -> bool:
+    """Return whether each field that is written holds what was there before, or what a write of ours left."""
+    model = setup.model
+    assert isinstance(model, Hook | Journey)
+    ours = {model.value_of(number) for number in range(setup.runs)}
+    return all(
+        held == before or held % WORDED in ours
+        for held, before in zip(thing[0], setup.thing[0], strict=True)
     )
 
 
@@ -230,13 +253,13 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     if not isinstance(setup.model, Listing | Team):
         whole = node.whole_effects(setup, run.number)
         hold(TRUTH, whole or run.shown or run.told, "applied, but no state showed it")
-        already = (
-            setup.runs == 1 and not effects and not run.told and node.world.touched == 0
-        )
+        # Others may have made an equal write, but not where it was so before.
+        alone = node.world.touched == 0 or setup.model.wanted(setup.thing, run.number)
+        already = setup.runs == 1 and not effects and not run.told and alone
         if (
             already
             and setup.model.operation_of(run.number) != "webhooks.delete"
-            and setup.baseline
+            and (setup.baseline or isinstance(setup.model, Journey))
         ):
             hold(
                 WINDOW,
@@ -307,7 +330,7 @@ def _judge_age(setup: SetUp, run: Run) -> None:
     A webhook that is gone does not come back, so its absence does not age.
     """
     decays = (
-        isinstance(setup.model, Listing)
+        isinstance(setup.model, Listing | Team)
         or setup.model.operation_of(run.number) == "webhooks.update"
     )
     last = run.history[-1]
@@ -326,7 +349,8 @@ def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
     )
     hold(ENDING, run.doubt or unsent <= TRIES, "tried too often to send it at all")
     if run.doubt and run.since is not None:
-        latest = run.since + setup.policy.deadline + LONGEST_READ + setup.nap
+        late = setup.nap + setup.overslept
+        latest = run.since + setup.policy.deadline + LONGEST_READ + late
         hold(ENDING, run.now <= latest + EPSILON, "the deadline was passed")
 
 

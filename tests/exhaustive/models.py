@@ -22,6 +22,7 @@ WORDED = 10  # for each time more than that: the same in one of the service's ow
 # None shares much with another, but the last one with what is wanted.
 TEXTS = ("alpha & co", "bravo & co", "quebec & co", "zulu & co", "bravo & company")
 BOTH = (OLD, OLD)  # what two fields hold, of a write of both
+THREE = (OLD, OLD, OLD)  # and three, of a write of all
 # how the service shows times
 Cut = Literal["", "to 0", "to seconds", "to the minute", "to the day"]
 Way = Literal[
@@ -49,19 +50,19 @@ def stored(before: Any, value: int, way: Way) -> tuple[Any, int]:
         return worded, 1
     match way:
         case "first":
-            return (value, before[1]), PART
+            return (value, *before[1:]), PART
         case "second":
-            return (before[0], value), PART
+            return (before[0], value, *before[2:]), PART
         case "first in words":
-            return (value + WORDED, before[1]), PART
+            return (value + WORDED, *before[1:]), PART
         case "words" | "cut" | "masked":
-            return (worded, value), 1
+            return (worded, *(value for _ in before[1:])), 1
         case _:
-            return (value, value), 1
+            return tuple(value for _ in before), 1
 
 
 def echoed(held: Any) -> Any:
-    """Return what was sent, of what one field holds, or both."""
+    """Return what was sent, of what one field holds, or all."""
     return (
         tuple(each % WORDED for each in held)
         if isinstance(held, tuple)
@@ -70,20 +71,24 @@ def echoed(held: Any) -> Any:
 
 
 def holds(held: Any, value: int) -> bool:
-    """Return whether what *held* in one field, or in both, is *value*."""
-    return bool(held == (value, value) if isinstance(held, tuple) else held == value)
+    """Return whether what *held* in one field, or in all, is *value*."""
+    return (
+        all(each == value for each in held)
+        if isinstance(held, tuple)
+        else bool(held == value)
+    )
 
 
 def is_part_of(held: Any, value: int) -> bool:
-    """Return whether one of two fields, and not the other, holds *value*, or what shares much with it."""
+    """Return whether some of several fields, and not all, hold *value*, or what shares much with it."""
     if not isinstance(held, tuple):
         return False
-    return [each % WORDED in (value, KIN) for each in held].count(True) == 1
+    return {each % WORDED in (value, KIN) for each in held} == {True, False}
 
 
 def written(value: int, before: Any) -> Any:
-    """Return what holds after somebody else wrote *value*; of two fields, to the first one."""
-    return (value, before[1]) if isinstance(before, tuple) else value
+    """Return what holds after somebody else wrote *value*; of several fields, to the first one."""
+    return (value, *before[1:]) if isinstance(before, tuple) else value
 
 
 NULL = -1.0  # of a time
@@ -99,7 +104,7 @@ class Journey:
     """
     A journey: (value, another field, time of the last change, state).  ``dated``: whether changes are dated.
 
-    The value is what one field holds that is written, or what two of them hold.  Of a journey that is published, reads
+    The value is what one field holds that is written, or what several of them hold.  Of a journey that is published, reads
     show the snapshot, which no update touches, until somebody takes it back.
     """
 
@@ -107,6 +112,7 @@ class Journey:
     path: ClassVar[dict[str, str]] = {"id": "jrn_1"}
     body: Any = None  # where it is not the value
     both: bool = False  # two fields are written
+    three: bool = False  # three fields are written
     dated: bool = True
     parts_dated: bool = True  # also a change of which only a part was stored
     # the read shows the published snapshot, which no update touches
@@ -133,7 +139,14 @@ class Journey:
         """Return the body of *run*."""
         if self.body is not None:
             return self.body
-        text = text_of(self.value_of(run))
+        value = self.value_of(run)
+        text = text_of(value)
+        if self.three:
+            return {
+                "name": text,
+                "description": text,
+                "replacesDefaults": _switch_of(value),
+            }
         return {"name": text, "description": text} if self.both else {"name": text}
 
     def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
@@ -201,7 +214,7 @@ class Journey:
         return holds(thing[0], self.value_of(run)) and not thing[3]
 
     def is_part(self, thing: Thing, run: int) -> bool:
-        """Return whether one of two fields, and not the other, holds the value, in whatever words."""
+        """Return whether some of several fields, and not all, hold the value, in whatever words."""
         return is_part_of(thing[0], self.value_of(run))
 
 
@@ -210,17 +223,25 @@ _WRITES = {"equal": WANTED, "other": ELSE, "revert": OLD, "kin": KIN}
 
 @cache
 def _journey(value: Any, side: int, at: float, status: str, cut: Cut) -> Any:
-    name, description = value if isinstance(value, tuple) else (value, None)
+    name, description, switch = (
+        (*value, None)[:3] if isinstance(value, tuple) else (value, None, None)
+    )
+    shown = {} if switch is None else {"replacesDefaults": _switch_of(switch)}
     return {
         "id": "jrn_1", "name": text_of(name), "description": None if description is None else text_of(description),
-        "triggerType": f"side {side}", "status": status, "version": 1,
+        **shown, "triggerType": f"side {side}", "status": status, "version": 1,
         "created_at": stamp(0.0), "last_updated": None if at == NULL else _CUTS[cut](stamp(at)),
     }  # fmt: skip
 
 
+def _switch_of(value: int) -> bool:
+    """Return the boolean that holds *value*: there are only two."""
+    return value % WORDED == WANTED
+
+
 @attrs.frozen
 class Hook:
-    """A webhook that is changed or removed: (value, another field, gone).  The value is of one field, or of two."""
+    """A webhook that is changed or removed: (value, another field, gone).  The value is of one field, or of several."""
 
     operation: str = "webhooks.update"
     path: ClassVar[dict[str, str]] = {"id": "wh_1"}
@@ -229,6 +250,7 @@ class Hook:
     # what each run writes; None: it removes the webhook
     values: tuple[int | None, ...] = (WANTED,)
     both: bool = False  # two fields are written
+    three: bool = False  # three fields are written
     # the request has blanks and capitals, which the service trims and folds
     loud: bool = False
     ways: tuple[Way, ...] = ("whole",)  # how the service stores it
@@ -256,11 +278,10 @@ class Hook:
         if value is None:
             return None
         text = f"  {text_of(value).upper()}" if self.loud else text_of(value)
-        return (
-            {"description": text, "url": _url_of(value)}
-            if self.both
-            else {"description": text}
-        )
+        if not self.both and not self.three:
+            return {"description": text}
+        two = {"description": text, "url": _url_of(value)}
+        return {**two, "events": _events_of(value)} if self.three else two
 
     def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Write the wanted value, or remove it."""
@@ -301,17 +322,25 @@ class Hook:
         )
 
     def is_part(self, thing: Thing, run: int) -> bool:
-        """Return whether one of two fields, and not the other, holds the value, in whatever words."""
+        """Return whether some of several fields, and not all, hold the value, in whatever words."""
         value = self.value_of(run)
         return value is not None and is_part_of(thing[0], value)
 
 
 @cache
 def _changed(value: Any, side: int) -> Any:
-    description, url = value if isinstance(value, tuple) else (value, None)
-    return {"id": "wh_1", "url": URL if url is None else _url_of(url), "events": EVENTS,
+    description, url, events = (
+        (*value, None)[:3] if isinstance(value, tuple) else (value, None, None)
+    )
+    return {"id": "wh_1", "url": URL if url is None else _url_of(url),
+            "events": EVENTS if events is None else _events_of(events),
             "status": "active" if side % 2 else "inactive",
             "description": text_of(description), "owner": "usr_1", "created_at": stamp(-9000.0)}  # fmt: skip
+
+
+def _events_of(value: int) -> list[str]:
+    """Return the events that hold *value*; none shares one with another."""
+    return [f"{TEXTS[value % WORDED].split()[0]}.created"]
 
 
 def _url_of(value: int) -> str:

@@ -15,6 +15,7 @@ from tests.exhaustive.models import (
     ELSE,
     OLD,
     TAGS,
+    THREE,
     WANTED,
     WORDED,
     Cut,
@@ -45,6 +46,10 @@ ACTS = {
 THINGS: dict[str, Any] = {
     "journeys.update": (BOTH, 0, 0.0, 0),
     "webhooks.update": (BOTH, 0, 0),
+}
+THREE_FIELDS: dict[str, Any] = {
+    "journeys.update": (THREE, 0, 0.0, 0),
+    "webhooks.update": (THREE, 0, 0),
 }
 ONE_FIELD: dict[str, Any] = {
     "journeys.update": (OLD, 0, 0.0, 0),
@@ -116,6 +121,7 @@ def _updates() -> list[SetUp]:
         *_each("in part, killed", part, THINGS, first=(a.RESET,), again=(a.OK, a.RESET), crashes=KILLS, afterwards=LATER[:1]),
         *_each("in part, failing reads", part, THINGS, first=(a.RESET,), misses=(a.UNREAD, a.DENIED), fails=1, afterwards=LATER[:1]),
         *_each("in part, never again", part, THINGS, first=DOUBTS, policy=ONCE, afterwards=LATER),
+        *_with_acts("in part, of three", _models(three=True, ways=("whole", "second")), THREE_FIELDS, without="revert", first=(a.RESET,), again=(a.OK,), afterwards=LATER[:1]),
         *_with_acts("in part, others act", part, THINGS, without="revert", first=(a.RESET,), again=(a.OK,), afterwards=LATER[:1]),
     ]  # fmt: skip
 

@@ -93,8 +93,21 @@ def _absence(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
     return run.absent
 
 
+def _absent(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
+    """Return whether it is absent, and what would send it again may do so: nothing newer was sent to the thing."""
+    if not _absence(setup, node, run, done):
+        return False
+    return (
+        run.mode != "resume"
+        or isinstance(setup.model, Listing)
+        or not _overtaken(setup, node, run, done)
+    )
+
+
 def _by_state(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
-    return _last_reading(run) is not None
+    """Return whether there was a read: the last event, or one before the client was closed."""
+    reads = [isinstance(event, Reading) for event in run.history]
+    return any(reads) if run.closed else reads[-1:] == [True]
 
 
 def _equal(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
@@ -339,7 +352,7 @@ def _stored_otherwise(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
 
 
 _CAUSES: dict[str, Callable[[SetUp, Node, Run, Done], bool]] = {
-    "absent": _absence,
+    "absent": _absent,
     "never left": _never_left,
     "not sent again": _not_sent_again,
     "overtaken": _overtaken,

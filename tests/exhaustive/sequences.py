@@ -199,6 +199,7 @@ def _left() -> list[SetUp]:
         *each("resumed", crashes=RESUMED_LAST, calm="awaited"),
         *each("resumed at once", crashes=RESUMED_AT_ONCE, calm=True),
         *each("resumed elsewhere", crashes=ELSEWHERE, calm="awaited"),
+        *each("resumed elsewhere, once", CHANGES, crashes=ELSEWHERE, policy=ONCE),
         *each(
             "left", THREE, crashes=LATER, policy=ONCE, first=(a.RESET,), calm="awaited"
         ),

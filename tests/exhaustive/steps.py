@@ -10,6 +10,7 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.history import (
+    Bounds,
     Closed,
     Done,
     End,
@@ -21,6 +22,7 @@ from invsvc_async.reconcile.history import (
     Wait,
 )
 from invsvc_async.reconcile.kinds import KINDS
+from invsvc_async.reconcile.server_clock import bounds_of
 from invsvc_async.writes.new_intent import before, with_before
 from invsvc_async.writes.register import WriteRegister
 from tests.exhaustive.answers import LATE
@@ -146,6 +148,7 @@ class Steps:
         return ended(setup, self.subject, node, run.number)
 
     def _waited(self, node: Node, run: Run, seconds: float) -> Node:
+        seconds += self.setup.overslept
         history = (*run.history, Tick(run.local() + seconds))
         later = run._replace(
             now=run.now + seconds, history=history, absent=False, partly=False
@@ -238,6 +241,7 @@ class Steps:
                 ended=begun + took,
                 claimed_by_others=claims[0],
                 guessed=claims[1],
+                bounds=self._shown_to_reader(begun, moment),
                 **facts,
             )
             later = run._replace(now=run.now + took, history=(*run.history, reading))
@@ -250,6 +254,15 @@ class Steps:
             )
             sign = hash((node.sign, run.number, code, moment, run.now, truth))
             yield node.with_run(later, sign=sign, heard=node.hearing(run, reading))
+
+    def _shown_to_reader(self, begun: float, moment: float) -> Bounds | None:
+        """Return what the answer to a reader of the caller's own has shown the client of the service's clock."""
+        setup = self.setup
+        if not isinstance(setup.model, Team | Put) or not setup.stamped:
+            return None
+        mark = stamp(dated(moment, setup.model.step), setup.drift)
+        low, high = bounds_of(mark, begun, begun + setup.took)
+        return Bounds(low=low, high=high)
 
     def _readings(
         self, seen: Any, moment: float

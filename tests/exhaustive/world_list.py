@@ -215,7 +215,15 @@ def _sends() -> list[SetUp]:
             policy=ReconcilePolicy(deadline=15.0, resend="never"),
             calm=True,
         ),
+        *each(
+            "just enough time, with clocks that tick late",
+            first=(a.RESET, a.HUNG),
+            policy=ReconcilePolicy(deadline=15.0, resend="never"),
+            overslept=0.03125,
+            calm=True,
+        ),
         *each("closed", first=(*FEW, a.UNSENT), closing=True),
+        *each("closed, killed", first=(a.OK, a.RESET), crashes=_BRIEFLY, closing=True),
         *each(
             "soon too old", first=DOUBTS, policy=ReconcilePolicy(absence_within=10.0)
         ),
@@ -229,6 +237,7 @@ def _sends() -> list[SetUp]:
     ]
 
 
+_BRIEFLY = (Crash("settle"), Crash("resume", 20.0))
 _WAITING = ReconcilePolicy(wait_when_limited=True)
 
 
@@ -356,6 +365,37 @@ def _changes() -> list[SetUp]:
     return [
         *each("already so", both[1:], thing=(WANTED, 0, 0), first=FEW, calm=True),
         *each("already so", JOURNEY, thing=(WANTED, 0, 0.0, 0), first=FEW, calm=True),
+        *(
+            world
+            for name, at in {
+                "already so": 0.0,
+                "already so since just now": START - 0.125,
+            }.items()
+            for world in each(
+                f"{name}, not known",
+                JOURNEY,
+                thing=(WANTED, 0, at, 0),
+                first=FEW,
+                baseline=False,
+            )
+        ),
+        *each(
+            "already so, others act",
+            JOURNEY,
+            thing=(WANTED, 0, 0.0, 0),
+            first=FEW,
+            crashes=CRASHES[:2],
+            **acts,
+        ),
+        *each(
+            "already so, others act",
+            both[1:],
+            thing=(WANTED, 0, 0),
+            first=FEW,
+            crashes=CRASHES[:2],
+            acts=ACTS["webhooks.update"],
+            acting=1,
+        ),
         *each(
             "bare answers",
             ("webhooks.update", "webhooks.delete"),

@@ -88,6 +88,7 @@ class SetUp:
     # The list may leave any webhook out, and shows that by its count, by its flag (has_more), or by both.
     crowd: Literal["both", "count", "flag"] | None = None
     reader: str | None = None  # the caller's own
+    overslept: float = 0.0  # s that each wait takes longer than was asked for
     dawdle: float = 0.0  # s that may pass between a decision to send and the send
     runs: int = 1
     tolerant: bool = False  # of a second effect, so that its being told can be judged

@@ -66,12 +66,14 @@ async def test_team_in_doubt_without_a_reader_is_unknown_at_once(service, client
 async def test_reader_that_the_write_did_not_have(service, client, way, step, sends):
     """It settles and resumes the write, as the error of the write says."""
 
-    async def reader(_client, intent):
+    async def reader(client, intent):
         asked.append(intent.key)
+        await client.webhooks.list()
         found = effects(service, "teams.create")
         return Applied({"id": found[0].target}) if found else Absent()
 
     asked = []
+    await client.webhooks.list()  # shows the service's clock
     service.script("teams.create", step)
     first = await client.teams.create(legal_name="Acme").outcome()
     async with client_of(service) as other:
@@ -91,6 +93,32 @@ async def test_reader_that_the_write_did_not_have(service, client, way, step, se
         len(effects(service, "teams.create")),
     ) == (sends, 1)
     assert set(asked) == {first.intent.key}
+
+
+@pytest.mark.parametrize(
+    ("way", "verdict"),
+    [("the same client", Verdict.NOT_APPLIED), ("another client", Verdict.UNKNOWN)],
+)
+async def test_absence_of_a_post_that_was_sent_at_an_unknown_time(
+    service, client, way, verdict
+):
+    """Only the client that sent it knows how long ago that was; a thing may have been made and deleted since."""
+
+    async def reader(client, _intent):
+        await client.webhooks.list()
+        return Absent()
+
+    service.script("teams.create", "reset")
+    first = await client.teams.create(legal_name="Acme").outcome()
+    intent = Intent.from_json(first.intent.to_json())
+    async with client_of(service) as other:
+        settler = client if way == "the same client" else other
+        settled = await settler.settle(intent, reader=reader)
+
+    assert settled.verdict is verdict
+    assert settled.evidence.cause == (
+        "too long ago" if verdict is Verdict.UNKNOWN else "only read"
+    )
 
 
 async def test_own_reader_settles_and_its_absence_obeys_the_window(service, client):

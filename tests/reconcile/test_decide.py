@@ -159,8 +159,8 @@ def failed(at, status=None):
     )
 
 
-def found(at, finding):
-    return Reading(started=at, ended=at + 0.01, finding=finding)
+def found(at, finding, bounds=None):
+    return Reading(started=at, ended=at + 0.01, finding=finding, bounds=bounds)
 
 
 def hook(at=0.005, **changes):
@@ -223,6 +223,7 @@ VERDICTS = {
     "in doubt without a reader, refused when sent again": (TEAM, [lost(), answered(400, 1.0)], Verdict.REFUSED, "answered"),
     "own reader's absence decays": (attrs.evolve(CREATE, reader="r", policy=ReconcilePolicy(absence_within=5.0)), [lost(), found(AFTER, Absent())], Verdict.UNKNOWN, "none"),
     "a journey's reader switched off": (attrs.evolve(DRAFT, policy=ReconcilePolicy(journey_reader=None)), [lost()], Verdict.UNKNOWN, "none"),
+    "own reader's absence of a team decays": (attrs.evolve(MADE_BY_READER, policy=ReconcilePolicy(absence_within=5.0)), [lost(), found(AFTER, Absent())], Verdict.UNKNOWN, "none"),
     "own reader found it": (attrs.evolve(TEAM, reader="r"), [lost(), found(0.1, Applied(1))], Verdict.APPLIED, "reader"),
     "own reader holds, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Holds(1))], Verdict.APPLIED, "equal"),
     "own reader superseded, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Superseded("x"))], Verdict.SUPERSEDED, "baseline"),
@@ -302,6 +303,7 @@ VERDICTS = {
     "journey equal in the band, and later than its baseline": (attrs.evolve(DRAFT, baseline_at=AHEAD - 0.1), [lost(), read(0.1, journey(name="mine", last_updated=stamp(0.05)))], Verdict.APPLIED, "equal"),
     "journey equal before its baseline": (attrs.evolve(DRAFT, baseline=journey(last_updated=stamp(-5)), policy=ReconcilePolicy(resend="never")), [lost(), read(0.1, journey(name="mine", last_updated=stamp(-6))), read(AFTER, journey(last_updated=stamp(-5)))], Verdict.NOT_APPLIED, "absence"),
     "journey already so, after": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="mine"))], Verdict.APPLIED, "equal"),
+    "journey already so, and changed after": (attrs.evolve(DRAFT, body={"name": "before"}), [lost(), read(AFTER, journey(last_updated=stamp(5)))], Verdict.APPLIED, "equal"),
     "journey changed since, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
     "journey changed in the band, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.UNKNOWN, "none"),
     "journey changed in the band, and the read before showed another time": (DRAFT, [lost(), read(5.1, JOURNEY), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.SUPERSEDED, "baseline"),
@@ -443,6 +445,10 @@ GOES_ON = {
     "superseded in the window": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "other"})], Wait),
     "holds in the window": (attrs.evolve(UPDATE, body={"description": "before"}), [lost(), read(0.1, HOOK)], Wait),
     "one read exactly when the window ends": (CREATE, [lost(), read(14.9, [])], Wait(pytest.approx(0.1))),
+    "journey already so in the window, and changed after": (attrs.evolve(DRAFT, body={"name": "before"}), [lost(), read(0.5, journey(last_updated=stamp(0.4)))], Wait),
+    "journey already so in the window, and changed in the band": (attrs.evolve(DRAFT, body={"name": "before"}), [lost(), read(0.5, journey(last_updated=stamp(0.05)))], Wait),
+    "a wait for the deadline that ended late": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=15.0)), [lost(), read(10, []), Tick(15.02)], Read),
+    "a wait for the deadline, and one more": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=15.0)), [lost(), read(10, []), Tick(15.02), Tick(15.03)], Done),
     "a read that began in the window and ended after": (CREATE, [lost(), read(15.005, [])], Read),
     "short window after an own 500": (attrs.evolve(UPDATE, policy=ReconcilePolicy(resend="never")), [answered(500), read(4.9, HOOK)], Wait(pytest.approx(0.1))),
     "long window of a create after an own 500": (CREATE, [answered(500), read(14.9, [])], Wait(pytest.approx(0.1))),
@@ -588,7 +594,10 @@ TAKEN_UP = {
     "own reader says absent": (LEFT_PUT, [Resumed(at=1.0), found(16.0, Absent())], Verdict.UNKNOWN),
     "own reader says absent, and overtaken": (LEFT_PUT, [Resumed(at=1.0, newest=False), found(16.0, Absent())], Verdict.UNKNOWN),
     "own reader says absent, and the newest": (LEFT_PUT, [Resumed(at=1.0, newest=True), found(16.0, Absent())], Send),
-    "own reader says that a create is absent": (LEFT_POST, [Resumed(at=1.0), found(16.0, Absent())], Send),
+    "own reader says that a create is absent": (LEFT_POST, [Resumed(at=1.0), found(16.0, Absent(), BOUNDS)], Send),
+    "own reader says that a create is absent, too late": (LEFT_POST, [Resumed(at=590.0), found(606.0, Absent(), BOUNDS)], Verdict.UNKNOWN),
+    "own reader says that a create is absent, at an unknown time": (LEFT_POST, [Resumed(at=1.0), found(16.0, Absent())], Verdict.UNKNOWN),
+    "own reader says that a PUT is absent, too late": (LEFT_PUT, [Resumed(at=590.0, newest=True), found(606.0, Absent(), BOUNDS)], Send),
     "definite noes only, of an update without a reader": (attrs.evolve(LEFT_PUT, reader=None, sent=(NO,)), [Resumed(at=1.0)], Verdict.NOT_APPLIED),
     "absent, and only settled": (ABANDONED, [Resumed(at=100.0, reads_only=True), read(100.1, [])], Verdict.NOT_APPLIED),
     "nothing sent, and only settled": (CREATE, [Resumed(at=100.0, journaled=True, reads_only=True), read(100.1, [])], Verdict.NOT_APPLIED),
@@ -779,8 +788,13 @@ NOT_RESENT = {
         attrs.evolve(ABANDONED, policy=NEVER.policy),
         [Resumed(at=100.0, reads_only=True), read(100.1, [])],
     ),
-    "a newer write of this program": (LEFT_DRAFT, [Resumed(at=1.0, newest=False), read(100.0, JOURNEY)]),
+    "a newer write of this program to the same resource was sent": (LEFT_DRAFT, [Resumed(at=1.0, newest=False), read(100.0, JOURNEY)]),
+    "a newer write of this program to the same resource may have been sent": (
+        attrs.evolve(DELETE, sent=LEFT_UPDATE.sent, policy=NEVER.policy),
+        [Resumed(at=1.0), read(100.0, HOOK)],
+    ),
 }  # fmt: skip
+OVERTAKEN = {"was sent": "overtaken", "may have been sent": "perhaps overtaken"}
 
 
 @pytest.mark.parametrize("why", NOT_RESENT)
@@ -789,10 +803,8 @@ def test_reason_why_an_absent_write_is_not_sent_again(why):
     of, history = NOT_RESENT[why]
     decision = next_of(of, *history)
 
-    assert (decision.verdict, decision.evidence.cause) == (
-        Verdict.NOT_APPLIED,
-        "absent",
-    )
+    cause = OVERTAKEN.get(why.partition("same resource ")[2], "absent")
+    assert (decision.verdict, decision.evidence.cause) == (Verdict.NOT_APPLIED, cause)
     assert why in decision.reason.partition("not sent again, because ")[2]
 
 
@@ -809,6 +821,25 @@ def test_answer_to_a_resend_stays_conclusive(of, seen, answer, verdict, after):
     decision = next_of(of, lost(), read(AFTER, seen), answer, after)
     assert isinstance(decision, Done), decision
     assert (decision.verdict, decision.evidence.basis) == (verdict, "answered")
+
+
+@pytest.mark.parametrize("of", [CREATE, MADE_BY_READER])
+def test_answer_to_a_create_sent_again_outlives_a_close(of):
+    """The read for duplicates cannot follow any more: whether there are any is not known."""
+    absent = read(AFTER, []) if of is CREATE else found(AFTER, Absent())
+    decision = next_of(of, lost(), absent, ok(AFTER + 0.1), Closed(AFTER + 1))
+    assert isinstance(decision, Done)
+    assert (decision.verdict, decision.evidence.basis) == (Verdict.APPLIED, "answered")
+    assert (decision.value, decision.evidence.duplicates) == ({"id": "wh_9"}, None)
+
+
+@pytest.mark.parametrize("of", [CREATE, UPDATE, DRAFT, DELETE])
+def test_answer_of_an_earlier_process_outlives_a_close(of):
+    """The read for its value cannot follow any more."""
+    answered_before = attrs.evolve(of, sent=(YES,))
+    decision = next_of(answered_before, Resumed(at=1.0, journaled=True), Closed(1.5))
+    assert isinstance(decision, Done)
+    assert (decision.verdict, decision.evidence.basis) == (Verdict.APPLIED, "answered")
 
 
 def test_candidates_are_in_the_evidence():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.reconcile.differences import digest
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Done, Resumed, Verdict
 from tests.reconcile.test_decide import (
     AFTER,
@@ -208,3 +211,29 @@ def test_webhook_with_a_foreign_value(field, sent, shown):
         Verdict.SUPERSEDED,
         "changed since",
     )
+
+
+@pytest.mark.parametrize("of_stranger", ["mine, by Ann", "reminder of Ann, 5 days"])
+def test_part_beside_what_another_write_may_have_left(of_stranger):
+    """An update of which a part shows is not completed over a field that shows neither it nor what was before."""
+    before = {**HOOK, "description": "reminder of 5 days"}
+    body = {
+        "description": "mine",
+        "url": "https://me.example/x",
+        "events": ["payment.created"],
+    }
+    of = attrs.evolve(UPDATE, baseline=before, body=body)
+    seen = {**before, "description": of_stranger, "url": "https://me.example/x"}
+
+    live = next_of(of, lost(), read(AFTER, seen))
+    mixture = Known(BY_NAME[of.operation], of, (lost(), read(AFTER, seen))).mixture
+    left = attrs.evolve(of, sent=LEFT_UPDATE.sent, mixture=digest(body, seen))
+    resumed = next_of(left, Resumed(at=1.0, newest=True), read(100.0, seen))
+
+    assert mixture is None
+    for verdict in (live, resumed):
+        assert isinstance(verdict, Done)
+        assert (verdict.verdict, verdict.evidence.cause) == (
+            Verdict.UNKNOWN,
+            "other words",
+        )
