@@ -51,7 +51,7 @@ ALIASES = """
 INNER = (
     r"invsvc_async\.(.*\.)?"
     r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Items|M|Observer|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co"
-    r"|ClientOptions|HandlerOptions)"
+    r"|ClientOptions|ClientKeywords|HandlerOptions|PostgresSettings|SimulatorSettings)"
 )
 DESCRIBED_BY_PAGES = {
     f"invsvc_async.{name}" for name in ("errors", "models", "settings")
