@@ -41,6 +41,7 @@ COMMANDS = {
     "trigger": "Send events",
     "export": "Export invoices",
     "reconcile": "Compare your own rows with the service",
+    "audit": "Find duplicates that exist already, with reads only",
     "doctor": "Check what the specification leaves open in a deployment, with reads only, "
     "and print matching settings, or store them",
     "conformance": "Judge a client in any language",

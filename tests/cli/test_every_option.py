@@ -458,6 +458,27 @@ READ["reconcile"] = cases(RECONCILE, CALLING, prepare=with_rows())(
 )  # fmt: skip
 
 
+def with_twins(minutes: float = 1, **fields: Any):
+    """Return what makes two invoices that are alike, so many minutes apart."""
+
+    def prepare(world: World) -> None:
+        client = {"id": world.unique()}
+        for created in (0, int(minutes * 60_000)):
+            world.service.seed_invoice(
+                client=client, items=[], total=1, status="valid", created_at=1_500_000_000_000 + created, **fields
+            )  # fmt: skip
+
+    return prepare
+
+
+READ["audit"] = cases("audit invoices", CALLING, prepare=with_twins())(
+    within=option("--within 90", prints("at most 90 min apart"), prepare=with_twins(80)),
+    from_=option("--from 2020-01-01T00:00:00Z", lambda ran: any("created_after" in str(each.query) for each in ran.asked)),
+    to=option("--to 2020-01-01T00:00:00Z", lambda ran: any("created_before" in str(each.query) for each in ran.asked)),
+    report=option("--report page.html", writes_file("page.html", "<html")),
+)  # fmt: skip
+
+
 # --- single writes
 
 

@@ -1,0 +1,184 @@
+"""``invsvc audit``: find duplicates that exist already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from invsvc_async.cli.arguments import time_of
+from invsvc_async.cli.files import check_outputs
+from invsvc_async.cli.options import Calling, argument, misuse, number, option
+from invsvc_async.cli.output import Exit, emitted, note, table
+from invsvc_async.cli.progress import progress
+from invsvc_async.cli.visible_text import visible
+from invsvc_async.storage.private_file import write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from invsvc_async.audit import Audit, Duplicate
+    from invsvc_async.codec.exact_json import WireObject
+
+_SHOWN = 500  # duplicates on a terminal, and in a report
+_TITLES = ("duplicate", "number", "list", "id", "created_at", "status", "what", "why")
+_OF_PAGE = ("Duplicate", "Why", "Which", "What")
+_WITHIN = "Most minutes between two invoices that are alike."
+_LISTS = "invoices, invoices.payment_complements, webhooks. All by default."
+_NAMES = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
+
+
+async def audit(
+    lists: Annotated[list[str] | None, argument(_LISTS, "LIST")] = None,
+    *,
+    within: Annotated[float, number(float, _WITHIN, least=0, metavar="MINUTES")] = 10.0,
+    from_: Annotated[
+        str | None, option("Invoices created at or after this time.", "TIME")
+    ] = None,
+    to: Annotated[
+        str | None, option("Invoices created at or before this time.", "TIME")
+    ] = None,
+    report: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
+    calling: Calling,
+) -> int:
+    """
+    Find duplicates that exist already: `invsvc audit`, `invsvc audit invoices --from 2026-05-01 --json`.
+
+    It reads invoices, payment complements and webhooks, and changes nothing.  Certain: two invoices with one
+    idempotency key, or active webhooks with equal URL and events.  Likely: invoices with equal client, total
+    and items within minutes.  Exits with 0 if there is none, with 1 if there is one, certain or likely, and
+    with 3 if others may not have been found.
+    """
+    from invsvc_async.audit import LISTS, Audit
+
+    check_outputs({"--report": report})
+    searched = [_NAMES.get(name, name) for name in lists or LISTS]
+    async with calling.client() as client:
+        audit = Audit(
+            client,
+            lists=searched,
+            within=within * 60,
+            created_after=_time("--from", from_),
+            created_before=_time("--to", to),
+        )
+        with audit:
+            try:
+                with progress("items read") as audit.on_read:
+                    await audit.read()
+            finally:  # what was found until then, too
+                if audit.items_read or audit.complete:
+                    _tell(audit, report, f"{', '.join(searched)}{_window(from_, to)}")
+    if not audit.complete:
+        return Exit.UNKNOWN
+    return Exit.FAILED if audit.counts else Exit.DONE
+
+
+def _time(name: str, text: str | None) -> datetime | date | int | None:
+    if text is None:
+        return None
+    found = time_of(name, text)
+    if isinstance(found, datetime) and found.tzinfo is None:
+        raise misuse(f"{text!r} has no offset from UTC. Add one: {text}Z", name)
+    return found
+
+
+def _window(begin: str | None, end: str | None) -> str:
+    """Return the limits of the times of creation, for a title."""
+    window = f", from {begin}" if begin else ""
+    return f"{window}, to {end}" if end else window
+
+
+def _tell(audit: Audit, report: Path | None, title: str) -> None:
+    """Print what was found, and write the page of it."""
+    kept: list[Duplicate] = []
+    count = 0
+    for each in audit.duplicates():
+        emitted(each.to_dict())
+        count += 1
+        if len(kept) < _SHOWN:
+            kept.append(each)
+    counts = _counts(audit)
+    facts: WireObject = {name.replace(" ", "_"): each for name, each in counts.items()}
+    has_all = emitted({"complete": audit.complete, **facts, "gaps": audit.gaps})
+    kept.sort(key=lambda each: (not each.is_open, each.certainty))
+    if kept and not has_all:
+        table(_TITLES, _lines(kept), right=(1,))
+    note(_words(audit, count if has_all else len(kept), count))
+    if report is not None:
+        from invsvc_async.batch.reports.html import listing_page
+
+        words = _words(audit, len(kept), count)
+        rows = map(_row_of_page, kept)
+        page = listing_page(
+            f"Duplicates: {title}", words, counts.items(), _OF_PAGE, rows
+        )
+        write_private(report, page)
+
+
+def _counts(audit: Audit) -> dict[str, int]:
+    from invsvc_async.audit import Certainty
+
+    counts = {"items": audit.items_read}
+    counts |= {str(each): audit.counts[each] for each in Certainty}
+    return counts | {"closed": audit.closed}
+
+
+def _words(audit: Audit, shown: int, count: int) -> str:
+    words = ", ".join(f"{name}: {each:,}" for name, each in _counts(audit).items())
+    if not count:
+        words += ". No duplicate"
+    if count > shown:
+        words += f". {count - shown:,} more are not shown: --json prints them all"
+    if audit.gaps:
+        words += f". There may be others: {', and '.join(audit.gaps)}"
+    return words
+
+
+def _lines(duplicates: Sequence[Duplicate]) -> Iterator[list[str]]:
+    """Yield the lines of a table: one for each item of a duplicate, which has a number."""
+    for place, each in enumerate(duplicates, 1):
+        for item in each.items:
+            known_as, created, status, words = _told(item)
+            head = [_certainty(each), str(place), each.what, known_as]
+            yield [*head, created, status, words, each.why]
+
+
+def _row_of_page(each: Duplicate) -> list[str]:
+    """Return the row of a duplicate in a report."""
+    told = [_told(item) for item in each.items]
+    which = [", ".join(filter(None, parts[:3])) for parts in told]
+    more = each.count - len(told)
+    if more:
+        which.append(f"and {more:,} more")
+    what = dict.fromkeys(parts[3] for parts in told)
+    cells = [_certainty(each), each.why, "; ".join(which), "; ".join(what)]
+    return [visible(cell) for cell in cells]
+
+
+def _certainty(each: Duplicate) -> str:
+    return str(each.certainty) if each.is_open else f"{each.certainty}, closed"
+
+
+def _told(item: WireObject) -> tuple[str, str, str, str]:
+    """Return id, time of creation, status, and what the thing is, as text."""
+    from invsvc_async.codec.exact_json import utc
+    from invsvc_async.export.files import text_of
+
+    created = item.get("created_at")
+    parts = [str(item["url"])] if "url" in item else [*_parts_of_invoice(item)]
+    return (
+        str(item.get("uuid") or item.get("id")),
+        "" if created is None else text_of(utc(created)),
+        str(item.get("status") or ""),
+        ", ".join(parts),
+    )
+
+
+def _parts_of_invoice(item: WireObject) -> Iterator[str]:
+    if "total" in item:
+        yield f"{item['total']} {item.get('currency', '')}".rstrip()
+    if "client" in item:
+        yield f"client {item['client']}"
+    if "idempotency_key" in item:
+        yield f"key {item['idempotency_key']}"
