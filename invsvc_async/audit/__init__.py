@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invsvc_async.audit.audit import LISTS, Audit
+from invsvc_async.audit.audit import Audit
 from invsvc_async.audit.duplicates import Certainty, Duplicate
 
-__all__ = ["LISTS", "Audit", "Certainty", "Duplicate"]
+__all__ = ["Audit", "Certainty", "Duplicate"]

@@ -12,7 +12,7 @@ import attrs
 
 from invsvc_async.audit.duplicates import Certainty, Duplicate
 from invsvc_async.audit.fingerprints import fingerprint_of
-from invsvc_async.audit.table import Group, Table
+from invsvc_async.audit.table import FingerprintTable, InvoiceGroup
 from invsvc_async.audit.webhooks import WEBHOOKS, can_be_compared, duplicates_of
 from invsvc_async.client import Client, options_of
 from invsvc_async.errors import InvalidRequestError
@@ -57,8 +57,6 @@ class Audit:
 
     Raises:
         InvalidRequestError: An argument is wrong.
-        JournalError: The temporary file cannot be written.
-        PagingError, ServiceError, TransportError, DeadlineExceededError: As of any read.
 
     Spec: Endpoints, Invoices.
     """
@@ -75,8 +73,8 @@ class Audit:
     _unreadable: int = attrs.field(default=0, init=False)
     _has_ended: bool = attrs.field(default=False, init=False)
     _is_full: bool = attrs.field(default=False, init=False)
-    _tables: dict[str, Table] = attrs.field(
-        factory=dict[str, Table], init=False, repr=False
+    _tables: dict[str, FingerprintTable] = attrs.field(
+        factory=dict[str, FingerprintTable], init=False, repr=False
     )
     _hooks: list[Webhook] = attrs.field(factory=list["Webhook"], init=False, repr=False)
 
@@ -106,7 +104,14 @@ class Audit:
             table.close()
 
     async def read(self) -> None:
-        """Read the lists to their ends."""
+        """
+        Read the lists to their ends.
+
+        Raises:
+            InvalidRequestError: A time is wrong; nothing was sent.
+            JournalError: The temporary file cannot be written.
+            PagingError, ServiceError, TransportError, DeadlineExceededError: As of any read.
+        """
         try:
             for name in dict.fromkeys(self.lists):
                 if name == WEBHOOKS:
@@ -145,7 +150,7 @@ class Audit:
         self._is_full = found.is_full
 
     async def _read_invoices(self, name: str) -> None:
-        table = self._tables[name] = Table()
+        table = self._tables[name] = FingerprintTable()
         limit = _LARGEST if options_of(self.client).names.limit else None
         asked = {
             "limit": limit,
@@ -160,7 +165,9 @@ class Audit:
                     self._take(table, invoice, has_payments=name == COMPLEMENTS)
                 del page  # before the next is made
 
-    def _take(self, table: Table, invoice: Invoice, *, has_payments: bool) -> None:
+    def _take(
+        self, table: FingerprintTable, invoice: Invoice, *, has_payments: bool
+    ) -> None:
         self._count()
         found, is_whole = fingerprint_of(invoice, has_payments=has_payments)
         self._unreadable += not is_whole
@@ -179,6 +186,9 @@ class Audit:
 
         ``counts`` has, by their certainty, how many were yielded that are open, and ``closed`` how many that
         are not: at most one of them is in effect.
+
+        Raises:
+            JournalError: The temporary file cannot be read.
         """
         self.counts = Counter()
         self.closed = 0
@@ -205,14 +215,14 @@ def _in_words(error: sqlite3.Error) -> Exception:
     return in_words("(temporary file of the audit)", error)
 
 
-def _with_equal_key(name: str, group: Group) -> Duplicate:
+def _with_equal_key(name: str, group: InvoiceGroup) -> Duplicate:
     why = f"one idempotency key, {group.count:,} invoices"
     if not group.are_alike:
         why += f", not all of which have {_ALIKE[name]}"
     return _duplicate(name, group, Certainty.CERTAIN, why)
 
 
-def _alike(name: str, group: Group, within: float) -> Duplicate:
+def _alike(name: str, group: InvoiceGroup, within: float) -> Duplicate:
     why = f"{_ALIKE[name]}, at most {within / 60:g} min apart"
     if group.keyed == 0:
         why += ", none with an idempotency key"
@@ -225,7 +235,9 @@ def _alike(name: str, group: Group, within: float) -> Duplicate:
     return _duplicate(name, group, Certainty.LIKELY, why)
 
 
-def _duplicate(name: str, group: Group, certainty: Certainty, why: str) -> Duplicate:
+def _duplicate(
+    name: str, group: InvoiceGroup, certainty: Certainty, why: str
+) -> Duplicate:
     return Duplicate(
         what=name,
         certainty=certainty,

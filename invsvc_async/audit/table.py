@@ -62,7 +62,7 @@ class _Alike(NamedTuple):
 
 
 @attrs.define(kw_only=True)
-class Group:
+class InvoiceGroup:
     """
     Invoices that belong together.
 
@@ -78,7 +78,7 @@ class Group:
     facts: list[WireObject] = attrs.field(factory=list)
 
 
-class Table:
+class FingerprintTable:
     """The fingerprints of the invoices of one list."""
 
     def __init__(self) -> None:
@@ -93,12 +93,12 @@ class Table:
         """Store the fingerprint of an invoice, in place of an earlier one."""
         self._db.execute(_ADD, fingerprint)
 
-    def with_equal_keys(self) -> Iterator[Group]:
+    def with_equal_keys(self) -> Iterator[InvoiceGroup]:
         """Yield the groups of invoices that have the same idempotency key, the oldest group first."""
         self._make_indexes()
         for key, count, in_effect, contents in self._db.execute(_EQUAL_KEYS):
             named = self._db.execute(_OF_KEY, (key, MOST_NAMED))
-            yield Group(
+            yield InvoiceGroup(
                 count=count,
                 in_effect=in_effect,
                 are_alike=contents <= 1,
@@ -106,7 +106,7 @@ class Table:
                 facts=[envelope.loads(facts) for (facts,) in named],
             )
 
-    def alike(self, within: int) -> Iterator[Group]:
+    def alike(self, within: int) -> Iterator[InvoiceGroup]:
         """
         Yield the groups of invoices with equal contents, each at most *within* ms after the one before.
 
@@ -137,7 +137,7 @@ class _Chain:
         self._first = first
         self._last = first
         self._has_other_key = False
-        self.group = Group()
+        self.group = InvoiceGroup()
         self.add(first)
 
     def continues_with(self, each: _Alike, within: int) -> bool:

@@ -11,7 +11,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from invsvc_async import ApiKey, Client
-from invsvc_async.audit import LISTS, Audit
+from invsvc_async.audit import Audit
+from invsvc_async.audit.audit import LISTS
 from invsvc_async.testing import quick_client
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ async def test_temporary_file_cannot_be_written(client, service, monkeypatch):
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(
-        "invsvc_async.audit.table.Table.add", full
+        "invsvc_async.audit.table.FingerprintTable.add", full
     )  # reaches: no disk is full at will
     with (
         Audit(client) as audit,

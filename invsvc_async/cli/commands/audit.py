@@ -50,7 +50,8 @@ async def audit(
     and items within minutes.  Exits with 0 if there is none, with 1 if there is one, certain or likely, and
     with 3 if others may not have been found.
     """
-    from invsvc_async.audit import LISTS, Audit
+    from invsvc_async.audit import Audit
+    from invsvc_async.audit.audit import LISTS
 
     check_outputs({"--report": report})
     searched = [_NAMES.get(name, name) for name in lists or LISTS]
