@@ -174,11 +174,15 @@ def test_report(invsvc, service, planted):
     )
     assert "key &lt;script&gt;\\u202e</td>" in page
     assert "\u202e" not in page
-    assert page.count("<tr>") == 1 + 5
+    assert page.count("<details>") == 4
+    assert page.count("<tr>") == 2 * 5
     assert (
-        page.index("<td>certain</td>")
-        < page.index("<td>likely</td>")
-        < page.index("<td>certain, closed</td>")
+        page.index("<b>certain: ")
+        < page.index("<b>likely: ")
+        < page.index("<b>certain, closed: ")
+    )
+    assert page.index("delete those that nobody needs") < page.index(
+        "nothing: at most one of them is in effect"
     )
     assert all(each in page for each in chain(*planted))
     assert stat.S_IMODE(Path("out.html").stat().st_mode) == 0o600

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from invsvc_async.audit import Audit, Duplicate
+    from invsvc_async.batch.reports.html import Section
     from invsvc_async.codec.exact_json import WireObject
 
 _SHOWN = 500  # duplicates on a terminal, and in a report
 _TITLES = ("duplicate", "number", "list", "id", "created_at", "status", "what", "why")
-_OF_PAGE = ("Duplicate", "Why", "Which", "What")
+_COLOURS = {"certain": "#b3261e", "likely": "#b08a1e"}
+_CLOSED = "#2f7d4f"
 _WITHIN = "Most minutes between two invoices that are alike."
 _LISTS = "invoices, invoices.payment_complements, webhooks. All by default."
 _NAMES = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
@@ -107,12 +109,11 @@ def _tell(audit: Audit, report: Path | None, title: str) -> None:
         table(_TITLES, _lines(kept), right=(1,))
     note(_words(audit, count if has_all else len(kept), count))
     if report is not None:
-        from invsvc_async.batch.reports.html import listing_page
+        from invsvc_async.batch.reports.html import page_of_sections
 
         words = _words(audit, len(kept), count)
-        rows = map(_row_of_page, kept)
-        page = listing_page(
-            f"Duplicates: {title}", words, counts.items(), _OF_PAGE, rows
+        page = page_of_sections(
+            f"Duplicates: {title}", words, counts.items(), _sections(kept)
         )
         write_private(report, page)
 
@@ -145,16 +146,45 @@ def _lines(duplicates: Sequence[Duplicate]) -> Iterator[list[str]]:
             yield [*head, created, status, words, each.why]
 
 
-def _row_of_page(each: Duplicate) -> list[str]:
-    """Return the row of a duplicate in a report."""
-    told = [_told(item) for item in each.items]
-    which = [", ".join(filter(None, parts[:3])) for parts in told]
-    more = each.count - len(told)
+def _sections(duplicates: Sequence[Duplicate]) -> Iterator[Section]:
+    """Yield the sections of a report: one for all that are duplicates for the same reason."""
+    from invsvc_async.batch.reports.html import Section
+
+    found: dict[tuple[str, str, str], list[tuple[int, Duplicate]]] = {}
+    for place, each in enumerate(duplicates, 1):
+        reason = (_certainty(each), each.what, each.why)
+        found.setdefault(reason, []).append((place, each))
+    for (certainty, what, why), group in found.items():
+        first = group[0][1]
+        yield Section(
+            kind=certainty,
+            title=f"{why} ({what})",
+            colour=_COLOURS[str(first.certainty)] if first.is_open else _CLOSED,
+            count=len(group),
+            advice=_advice(first),
+            rows=[row for place, each in group for row in _rows(place, each)],
+        )
+
+
+def _rows(place: int, each: Duplicate) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of a duplicate in a section, which has a number in the page."""
+    for item in each.items:
+        known_as, *parts = _told(item)
+        words = ", ".join(filter(None, parts))
+        yield visible(known_as), f"duplicate {place}", visible(words)
+    more = each.count - len(each.items)
     if more:
-        which.append(f"and {more:,} more")
-    what = dict.fromkeys(parts[3] for parts in told)
-    cells = [_certainty(each), each.why, "; ".join(which), "; ".join(what)]
-    return [visible(cell) for cell in cells]
+        yield f"and {more:,} more", f"duplicate {place}", ""
+
+
+def _advice(each: Duplicate) -> str:
+    if not each.is_open:
+        return "nothing: at most one of them is in effect."
+    if "url" in each.items[0]:
+        return "look at them, and delete those that nobody needs: invsvc write webhooks.delete ID"
+    return (
+        "look at them, and cancel those that nobody wanted, where you cancel invoices."
+    )
 
 
 def _certainty(each: Duplicate) -> str:
