@@ -159,6 +159,14 @@ async def not_alike(service):
     assert (await audited(service))[1] == []
 
 
+async def two_kinds(service):
+    """Tell invoices of two kinds apart that were made in turns."""
+    for minutes in range(4):
+        seed(service, minutes, total=minutes % 2)
+
+    assert (await audited(service))[1] == [(EGRESS, "likely", 2, 2)] * 2
+
+
 async def alike_beside_a_key(service):
     """Tell what a certain duplicate explains not again as likely, but a third one."""
     seed(service, idempotency_key="order-1")
@@ -395,7 +403,7 @@ SCENES = {
     scene.__name__: scene
     for scene in (
         nothing, one_key, one_key_other_content, empty_key, keys_of_two_lists, canceled_since, alike_within_minutes,
-        alike_but_for_form, not_alike, alike_beside_a_key, complements, words_of_likely_ones, webhooks,
+        alike_but_for_form, not_alike, two_kinds, alike_beside_a_key, complements, words_of_likely_ones, webhooks,
         webhooks_that_may_be_meant, webhooks_of_one_write, full_list_of_webhooks, fields_that_cannot_be_compared,
         window_of_time, listed_again, many_of_one, cancelled,
     )
