@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from invsvc_async.cli.app import run
 from invsvc_async.testing import serving
 from tests.audit.scenes import NOON, seed
 from tests.cli.conftest import (  # the last two are fixtures
@@ -22,6 +23,7 @@ from tests.cli.conftest import (  # the last two are fixtures
     child,
     hang_up_is_not_inherited,  # noqa: F401
     here,  # noqa: F401
+    printed,
 )
 from tests.support.waiting import block_until
 
@@ -85,6 +87,23 @@ def test_table(invsvc, planted):
         "different documents"
     )
     assert err == "items: 23, certain: 2, likely: 1, closed: 1\n"
+
+
+def test_terminal(invsvc, planted, service):
+    """On a terminal, duplicates with one reason stand together, with what to do."""
+    shown = printed(run, ["audit"]).split("\n\n")
+
+    first, second = planted[1]
+    assert " ".join(shown[1].split()).startswith(
+        "certain: equal URL and events: each event is sent there 2 times (webhooks.list): 1 "
+        "to do: look at them, and delete those that nobody needs: invsvc write webhooks.delete ID "
+        f"- {first} (duplicate 2): "
+    )
+    assert shown[1].count(f"active, {LOGIN}") == 2
+    assert second in shown[1]
+    assert [each.lstrip().partition(":")[0] for each in shown] == [
+        "certain", "certain", "likely", "certain, closed",
+    ]  # fmt: skip
 
 
 def test_json(invsvc, planted):
@@ -182,7 +201,7 @@ def test_report(invsvc, service, planted):
         < page.index("<b>certain, closed: ")
     )
     assert page.index("delete those that nobody needs") < page.index(
-        "nothing: at most one of them is in effect"
+        "nothing, because at most one of them is in effect"
     )
     assert all(each in page for each in chain(*planted))
     assert stat.S_IMODE(Path("out.html").stat().st_mode) == 0o600

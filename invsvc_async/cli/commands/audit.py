@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 from invsvc_async.cli.arguments import time_of
 from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import Calling, argument, misuse, number, option
-from invsvc_async.cli.output import Exit, emitted, note, table
+from invsvc_async.cli.output import (
+    Exit,
+    emitted,
+    is_terminal,
+    note,
+    print_hanging,
+    table,
+)
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.visible_text import visible
 from invsvc_async.storage.private_file import write_private
@@ -106,7 +114,7 @@ def _tell(audit: Audit, report: Path | None, title: str) -> None:
     has_all = emitted({"complete": audit.complete, **facts, "gaps": audit.gaps})
     kept.sort(key=lambda each: (not each.is_open, each.certainty))
     if kept and not has_all:
-        table(_TITLES, _lines(kept), right=(1,))
+        _print(kept)
     note(_words(audit, count if has_all else len(kept), count))
     if report is not None:
         from invsvc_async.batch.reports.html import page_of_sections
@@ -116,6 +124,19 @@ def _tell(audit: Audit, report: Path | None, title: str) -> None:
             f"Duplicates: {title}", words, counts.items(), _sections(kept)
         )
         write_private(report, page)
+
+
+def _print(duplicates: Sequence[Duplicate]) -> None:
+    """Print duplicates: on a terminal those of one reason together, or else a line for each item."""
+    if not is_terminal(sys.stdout):
+        table(_TITLES, _lines(duplicates))
+        return
+    for each in _sections(duplicates):
+        print_hanging(
+            f"\n{each.kind}: {each.title}: {each.count:,}\n  to do: {each.advice}"
+        )
+        for name, remark, words in each.rows:
+            print_hanging(f"  - {name} ({remark}): {words}")
 
 
 def _counts(audit: Audit) -> dict[str, int]:
@@ -179,7 +200,7 @@ def _rows(place: int, each: Duplicate) -> Iterator[tuple[str, str, str]]:
 
 def _advice(each: Duplicate) -> str:
     if not each.is_open:
-        return "nothing: at most one of them is in effect."
+        return "nothing, because at most one of them is in effect."
     if "url" in each.items[0]:
         return "look at them, and delete those that nobody needs: invsvc write webhooks.delete ID"
     return (
