@@ -46,12 +46,13 @@ ALIASES = """
     Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
     EventPattern M MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
+    ClientKeywords SimulatorSettings ServiceClock EventDelivery How
     Writes WireObject AbstractAsyncContextManager SSLContext ByName F Key Rows Where tzinfo
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Items|M|Observer|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co"
-    r"|ClientOptions|HandlerOptions)"
+    r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Items|M|Observer|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co|Uncopied"
+    r"|ClientOptions|ClientKeywords|HandlerOptions|PostgresSettings|SimulatorSettings)"
 )
 DESCRIBED_BY_PAGES = {
     f"invsvc_async.{name}" for name in ("errors", "models", "settings")

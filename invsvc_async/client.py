@@ -9,7 +9,16 @@ from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Self,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    cast,
+)
 from urllib.parse import urlsplit
 
 import msgspec
@@ -102,6 +111,49 @@ def _resource(what: str) -> Any:  # Any: the attribute names the class
     made.__doc__ = what
     lazy = cached_property(made)
     return lazy
+
+
+class ClientKeywords(TypedDict, total=False):
+    """The arguments of ``Client`` after ``base_url`` and ``credential``. Each may be left out."""
+
+    team: str | None
+    timeout: Timeouts
+    reads: ReadRetries
+    reconcile: ReconcilePolicy
+    names: ParameterNames
+    max_concurrency: int | Literal["adaptive"]
+    max_response_bytes: int
+    journal: str | Path | Journal | None
+    session: aiohttp.ClientSession | None
+    ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None
+    headers: Mapping[str, str] | None
+    user_agent: str | None
+    trust_env: bool
+    proxy: str | None
+    allow_insecure_http: bool
+    on_attempt: Callable[[AttemptReport], None] | None
+    on_decision: Callable[[DecisionReport], None] | None
+    on_unsettled: Callable[[Intent], None] | None
+    on_secret: Callable[[str, Webhook], Awaitable[None] | None] | None
+    clock: Clock | None
+
+
+class ClientSettings(ClientKeywords, total=False):
+    """
+    The arguments of ``Client`` for functions that pass them on: ``**settings: Unpack[ClientSettings]``.
+
+    Each may be left out; what the environment and a profile give stands in its place.
+    """
+
+    base_url: str
+    credential: Credential | None
+
+
+class ClientArguments(ClientKeywords):
+    """All that ``Client(**arguments)`` takes; the first two are needed."""
+
+    base_url: str
+    credential: Credential
 
 
 class Client:
@@ -233,8 +285,9 @@ class Client:
 
     @classmethod
     @takes_secrets
-    # Any: those of Client
-    def from_env(cls, *, profile: str | None = None, **settings: Any) -> Self:
+    def from_env(
+        cls, *, profile: str | None = None, **settings: Unpack[ClientSettings]
+    ) -> Self:
         """
         Make a client from environment variables and a profile in ``invsvc.toml``.
 
@@ -695,9 +748,7 @@ async def _start(journal: Journal) -> None:
 
 
 @takes_secrets
-def arguments_with(
-    taken: Profile | None, settings: Mapping[str, Any]
-) -> dict[str, Any]:  # Any: arguments of Client
+def arguments_with(taken: Profile | None, settings: ClientSettings) -> ClientArguments:
     """
     Return the arguments of ``Client``, as ``Client.from_env`` does for *settings* and the profile *taken*.
 
@@ -707,7 +758,7 @@ def arguments_with(
     from invsvc_async.profiles import FILE, settings_of
 
     has_credential = settings.get("credential") is not None or "base_url" in settings
-    found = {
+    found: dict[str, Any] = {  # Any: each has its own type
         **settings_of(os.environ, taken, has_credential=has_credential),
         **settings,
     }
@@ -717,7 +768,7 @@ def arguments_with(
         )
     if found.get("credential") is None:
         found["credential"] = credential_from(os.environ)
-    return found
+    return cast("ClientArguments", found)  # `Client` checks each
 
 
 def options_of(client: Client) -> ClientOptions:

@@ -36,11 +36,13 @@ COMMANDS = {
     "settle": "Find out whether a write was applied",
     "resume": "Complete an interrupted write",
     "explain": "Explain how a verdict was reached, and check that the current rules still reach it",
+    "verify": "Check a receipt offline",
     "listen": "Receive events",
     "events": "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile",
     "trigger": "Send events",
     "export": "Export invoices",
     "reconcile": "Compare your own rows with the service",
+    "audit": "Find duplicates that exist already",
     "doctor": "Check what the specification leaves open in a deployment, with reads only, "
     "and print matching settings, or store them",
     "conformance": "Judge a client in any language",

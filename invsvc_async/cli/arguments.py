@@ -198,7 +198,7 @@ def _value(name: str, text: str, form: Form) -> Any:
         case Form.EVENTS:
             return [each.strip() for each in text.split(",")]
         case Form.TIME:
-            return _time(name, text)
+            return time_of(name, text)
         case _:
             return text
 
@@ -212,7 +212,8 @@ def _json(name: str, text: str, what: str = "JSON value") -> Any:
         raise InvalidRequestError(f"{name}: {text!r} is not a valid {what}") from None
 
 
-def _time(name: str, text: str) -> int | date | datetime:
+def time_of(name: str, text: str) -> int | date | datetime:
+    """Return the time that *text* gives: an ISO 8601 one, or epoch ms; *name* is for the error."""
     if text.isdecimal() and len(text) != len("20260501"):  # which is a date
         return int(text)
     try:

@@ -26,7 +26,9 @@ from invsvc_async.cli.signals import interruptible
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from invsvc_async.client import Client
+    from typing import Unpack
+
+    from invsvc_async.client import Client, ClientSettings
     from invsvc_async.profiles import Profile as TakenProfile
     from invsvc_async.transport.client_core import ClientCore
 
@@ -210,14 +212,15 @@ class Calling:
     profile: Profile = None
     team: Annotated[str | None, option("Act on this team (Connect).", "ID")] = None
 
-    def client(self, **settings: Any) -> Client:  # Any: arguments of Client
+    def client(self, **settings: Unpack[ClientSettings]) -> Client:
         """Create the client of these options and the environment. Only *settings* give it a journal."""
         from invsvc_async.client import Client, arguments_with
         from invsvc_async.profiles import profile_of
 
         if (taken := profile_of(os.environ, self.profile)) is not None:
             _tell_of_file(taken)
-        client = Client(**arguments_with(taken, {"journal": None, **settings}))
+        given: ClientSettings = {"journal": None, **settings}
+        client = Client(**arguments_with(taken, given))
         return client if self.team is None else client.for_team(self.team)
 
     @property

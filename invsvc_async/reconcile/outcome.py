@@ -302,6 +302,22 @@ class OutcomeBase(Portable, Generic[T_co]):
             lines.append(f"  next: {self._hint()}")
         return "\n".join(lines)
 
+    def receipt(self, key: str | bytes | None = None) -> str:
+        """
+        Return the outcome as a receipt: a file that ``invsvc verify FILE`` checks offline, on any machine.
+
+        It has the intent, the history and the verdict, and is signed if there is a *key*: a private one of
+        Ed25519, in PEM, without a password (extra ``receipts``).  No token and no secret of a webhook is in
+        it, but the history has what reads showed, which may be other webhooks of the team.
+
+        Raises:
+            InvalidRequestError: The *key* is none.
+            ConfigurationError: There is a *key*, but the extra ``receipts`` is not installed.
+        """
+        from invsvc_async.reconcile.receipt import receipt_of
+
+        return receipt_of(self.to_json(), key)
+
     def _times(self) -> list[str]:
         """Return a line on how long it took, if that is known."""
         if not self.took:

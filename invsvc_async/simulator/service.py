@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict
 
 from aiohttp import web
 
@@ -46,6 +46,28 @@ if TYPE_CHECKING:
 
 MAX_BODY = 32 * 1024 * 1024  # bytes of a request
 PATIENCE = 0.2  # seconds that running exchanges get at the end
+
+
+class SimulatorSettings(TypedDict, total=False):
+    """The arguments of `Simulator`, for functions that pass them on. Each may be left out."""
+
+    seed: int
+    faults: Faults | None
+    stores: Stores | None
+    journey_reads: JourneyReads
+    names: Mapping[str, str] | None
+    latency: float
+    at_once: int | None
+    host: str
+    port: int
+    deliver: bool
+    delivery_backoff: float
+    delivery_timeout: float
+    deliveries_kept: int | None
+    admin: bool
+    inspect: bool
+    ssl: SSLContext | None
+    clock: ServiceClock | None
 
 
 class Simulator(Seeding):

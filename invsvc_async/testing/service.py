@@ -14,6 +14,11 @@ from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from typing import Unpack
+
+    from invsvc_async.client import ClientKeywords
+    from invsvc_async.simulator.service import SimulatorSettings
+    from invsvc_async.transport.credentials import Credential
 
 # The embedded service commits at once, or after a scripted delay: "late 0.1" is within the window.
 _POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2)
@@ -21,8 +26,12 @@ _TIMEOUTS = Timeouts(attempt=1.0, connect=2.0, call=5.0)
 _READS = ReadRetries(initial=0.01, maximum=0.05)
 
 
-# Any: arguments of Client
-def quick_client(service: Simulator, **settings: Any) -> Client:
+def quick_client(
+    service: Simulator,
+    *,
+    credential: Credential | None = None,
+    **settings: Unpack[ClientKeywords],
+) -> Client:
     """
     Return a client of *service* that settles within 0.2 s and times out after 1 s; *settings* override this.
 
@@ -33,17 +42,17 @@ def quick_client(service: Simulator, **settings: Any) -> Client:
     Raises:
         ConfigurationError: A setting is invalid.
     """
-    credential = settings.pop("credential", None) or ApiKey(service.api_key)
-    defaults: dict[str, Any] = {
+    given: ClientKeywords = {
         "reconcile": _POLICY,
         "timeout": _TIMEOUTS,
         "reads": _READS,
+        **settings,
     }
-    return Client(service.base_url, credential, **{**defaults, **settings})
+    return Client(service.base_url, credential or ApiKey(service.api_key), **given)
 
 
 @contextmanager
-def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Simulator
+def serving(**options: Unpack[SimulatorSettings]) -> Generator[Simulator]:
     """
     Run the embedded service in a thread until the block ends; *options* are those of ``Simulator``.
 

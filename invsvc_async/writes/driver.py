@@ -311,10 +311,17 @@ def run_of(
     reader: AnyReader | None = None,
     *,
     reads_only: bool = True,
-    **known: Any,  # as `taken_up` takes it
+    journaled: bool = False,
+    gone_since: float | None = None,
 ) -> AnyDriver:
     """Return a run that goes on with *intent*, as :func:`taken_up`."""
-    begin = partial(taken_up, view.core, reads_only=reads_only, **known)
+    begin = partial(
+        taken_up,
+        view.core,
+        journaled=journaled,
+        gone_since=gone_since,
+        reads_only=reads_only,
+    )
     spec = spec_of_intent(view, intent, reader)
     return Driver(spec, intent, begin=begin, takes_up=True)
 

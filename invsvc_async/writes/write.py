@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 import attrs
 from msgspec.structs import replace
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+
+class _Changes(TypedDict, total=False):
+    """Fields of a ``WriteSpec`` that another write may have. Each may be left out."""
+
+    policy: ReconcilePolicy
+    key: str | None
+    match: Literal["all", "operation"]
+    tag: str | None
+
+
 _APPLIED = Verdict.APPLIED  # on 3.11, access through the class takes as long as a call
 
 
@@ -329,7 +340,7 @@ class Write(
 
     # --- how it is run
 
-    def _but(self, **changes: Any) -> Write[T_co]:  # Any: fields of its WriteSpec
+    def _but(self, **changes: Unpack[_Changes]) -> Write[T_co]:
         if self._driver is not None:
             raise ConfigurationError(
                 "write: it is under way and cannot be changed. Change it before awaiting it."

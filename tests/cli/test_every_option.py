@@ -35,6 +35,7 @@ from tests.cli.test_events import fill
 from tests.durable.stores import go_to_another_timeline
 from tests.events.bodies import SECRET, SHARED, encoded, signature, signed_body, v2
 from tests.outbox.conftest import enqueue, finished, outbox_at
+from tests.reconcile.test_receipt import OURS, THEIR_PUBLIC
 from tests.support.database import database
 from tests.support.inside import store_beneath
 from tests.support.waiting import block_until, cancel, until
@@ -458,6 +459,27 @@ READ["reconcile"] = cases(RECONCILE, CALLING, prepare=with_rows())(
 )  # fmt: skip
 
 
+def with_twins(minutes: float = 1, **fields: Any):
+    """Return what makes two invoices that are alike, so many minutes apart."""
+
+    def prepare(world: World) -> None:
+        client = {"id": world.unique()}
+        for created in (0, int(minutes * 60_000)):
+            world.service.seed_invoice(
+                client=client, items=[], total=1, status="valid", created_at=1_500_000_000_000 + created, **fields
+            )  # fmt: skip
+
+    return prepare
+
+
+READ["audit"] = cases("audit invoices", CALLING, prepare=with_twins())(
+    within=option("--within 90", prints("at most 90 min apart"), prepare=with_twins(80)),
+    from_=option("--from 2020-01-01T00:00:00Z", lambda ran: any("created_after" in str(each.query) for each in ran.asked)),
+    to=option("--to 2020-01-01T00:00:00Z", lambda ran: any("created_before" in str(each.query) for each in ran.asked)),
+    report=option("--report page.html", writes_file("page.html", "<html")),
+)  # fmt: skip
+
+
 # --- single writes
 
 
@@ -505,6 +527,17 @@ def hook(client: Any) -> Any:
     )
 
 
+def with_story(world: World) -> None:
+    world.called(f"{WRITE} --story story.json")
+    (world.folder / "ours.pem").write_bytes(OURS)
+    (world.folder / "theirs.pub").write_bytes(THEIR_PUBLIC)
+
+
+def with_receipt(world: World) -> None:
+    with_story(world)
+    world.called("explain story.json --receipt receipt.json --key ours.pem")
+
+
 STORY = {
     "--story": option("--story story.json", writes_file("story.json", '"history"'))
 }
@@ -529,7 +562,16 @@ WRITTEN = {
         same_mode=option("--same-mode", ends(0), prepare=with_intent(rename, credential=of_other_key)),
         secrets_to=option("--secrets-to mine.jsonl", writes_file("mine.jsonl", "whsec_"), prepare=with_intent(hook)),
     ),
-    "explain": cases("explain story.json", JSON, prepare=lambda world: world.called(f"{WRITE} --story story.json"))(),
+    "explain": cases("explain story.json", JSON, prepare=with_story)(
+        receipt=option("--receipt receipt.json", writes_file("receipt.json", "invsvc receipt")),
+        key=option(
+            "--receipt receipt.json --key ours.pem", lambda ran: '"signature":null' not in ran.text("receipt.json"),
+            instead="--receipt receipt.json",
+        ),
+    ),
+    "verify": cases("verify receipt.json", JSON, prepare=with_receipt)(
+        public_key=option("--public-key theirs.pub", prints("signed by another key")),
+    ),
 }  # fmt: skip
 WRITTEN["write"]["--yes/-y"] = WRITTEN["write"].pop("--yes")
 

@@ -21,6 +21,7 @@ TOP = "."  # stands for the modules beside the folders
 HELD = frozenset({
     TOP,
     "api",
+    "audit",
     "batch",
     "cli",
     "codec",

@@ -42,6 +42,23 @@ def checked(tool, *arguments, cwd):
     )  # fmt: skip
 
 
+def lines_marked(file, word):
+    """Return the numbers of the lines of *file* that end with *word* as a comment."""
+    return [
+        at
+        for at, line in enumerate(file.read_text().splitlines(), 1)
+        if line.endswith(f"# {word}")
+    ]
+
+
+def errors_in(file, ran):
+    """Return the numbers of the lines of *file* in which a checker found an error."""
+    found = re.findall(
+        rf"{re.escape(file.name)}:(\d+):[\d:-]* (?:- )?error", ran.stdout
+    )
+    return sorted({int(at) for at in found})
+
+
 @pytest.mark.parametrize("tool", ["mypy", "pyright"])
 def test_package(tool):
     """The package is clean by the settings that its project file holds."""
@@ -79,16 +96,22 @@ def test_pyright(tmp_path):
 def test_forgotten_await(tool, tmp_path):
     """Each forgotten await is an error in both checkers, with the settings that the documentation names."""
     file = HERE / "forgotten.py"
-    wanted = [
-        at
-        for at, line in enumerate(file.read_text().splitlines(), 1)
-        if line.endswith("# forgotten")
-    ]
     options = AS_USERS if tool == "mypy" else ("--pythonpath", sys.executable)
     ran = checked(tool, *options, file, cwd=tmp_path)
 
-    found = re.findall(r"forgotten\.py:(\d+):[\d:-]* (?:- )?error", ran.stdout)
-    assert sorted({int(at) for at in found}) == wanted, ran.stdout + ran.stderr
+    assert errors_in(file, ran) == lines_marked(file, "forgotten"), (
+        ran.stdout + ran.stderr
+    )
+
+
+@pytest.mark.parametrize("tool", ["mypy", "pyright"])
+def test_misspelt_argument(tool, tmp_path):
+    """Both checkers refuse each wrong keyword argument of a function that passes it on, and no right one."""
+    file = HERE / "passed_on.py"
+    options = AS_USERS if tool == "mypy" else ("--pythonpath", sys.executable)
+    ran = checked(tool, *options, file, cwd=tmp_path)
+
+    assert errors_in(file, ran) == lines_marked(file, "wrong"), ran.stdout + ran.stderr
 
 
 def test_every_type_is_told(tmp_path):

@@ -11,6 +11,8 @@ from itertools import pairwise
 from string import Template
 from typing import TYPE_CHECKING
 
+import attrs
+
 from invsvc_async.batch.reports.not_applied import (
     LOST_SECRETS,
     SECOND_EFFECTS,
@@ -129,6 +131,56 @@ def listing_page(
         tiles=boxes,
         titles=_each("title", titles),
         rows=cells,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Section:
+    """
+    A part of a page that is opened by a click: what it is about, what to do, and ``rows``.
+
+    A row has the name of a thing, a short remark on it, and words.
+    """
+
+    kind: str
+    title: str
+    colour: str
+    count: int
+    advice: str
+    rows: Sequence[tuple[str, str, str]]
+
+
+def page_of_sections(
+    title: str,
+    words: str,
+    tiles: Iterable[tuple[str, int]],
+    sections: Iterable[Section],
+) -> str:
+    """Return a page with *words*, *tiles* (a label and a number each) and sections."""
+    return _fill(
+        "sections",
+        head=_fill("head", title=title),
+        words=words,
+        tiles=[_tile(*each) for each in tiles],
+        sections=[_section(each) for each in sections],
+    )
+
+
+def _section(section: Section) -> _Html:
+    rows = [
+        _fill("write", key=name, operation=remark, words=words, story="")
+        for name, remark, words in section.rows
+    ]
+    return _fill(
+        "group",
+        verdict=section.kind,
+        cause=section.title,
+        count=section.count,
+        advice=section.advice,
+        command="",
+        writes=rows,
+        colour=section.colour,
+        more="",
     )
 
 

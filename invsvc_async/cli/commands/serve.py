@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import attrs
 import typer
@@ -25,7 +25,10 @@ from invsvc_async.cli.output import as_json, note
 from invsvc_async.cli.signals import stopping
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from invsvc_async.simulator import Simulator
+    from invsvc_async.simulator.service import SimulatorSettings
 
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 _LATENCY = "Processing time of each request."
@@ -48,7 +51,7 @@ class _Service:
     )
     inspect: Annotated[bool, option(_INSPECT)] = False
 
-    def made(self, **settings: Any) -> Simulator:  # Any: more arguments of Simulator
+    def made(self, **settings: Unpack[SimulatorSettings]) -> Simulator:
         from invsvc_async.simulator import Faults, Simulator, Stores
 
         plans = {

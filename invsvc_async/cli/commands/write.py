@@ -22,7 +22,12 @@ from invsvc_async.cli.arguments import (
     complete_operation,
     operation_of,
 )
-from invsvc_async.cli.files import check_outputs, content_of, existing_file
+from invsvc_async.cli.files import (
+    check_outputs,
+    content_of,
+    existing_file,
+    text_of_secret,
+)
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, misuse, option
 from invsvc_async.cli.output import (
     Exit,
@@ -360,16 +365,27 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
         note(f"{intent.operation} is not settled; {step}")
 
 
+_RECEIPT = "Store it as a receipt here, for `invsvc verify`."
+_KEY = "Sign the receipt with this key (Ed25519, PEM)."
 _EXPLAINED = "A story written by `write --story`; - is standard input."
 
 
-def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)]) -> int:
+def explain(
+    file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)],
+    *,
+    receipt: Annotated[Path | None, option(_RECEIPT, "FILE")] = None,
+    key: Annotated[Path | None, option(_KEY, "FILE", callback=existing_file)] = None,
+) -> int:
     """
     Explain how a verdict was reached, and check that the current rules still reach it:
     `invsvc explain story.json`.
 
-    Exits with 1 if the rules of this version reach another verdict.
+    Exits with 1 if the rules of this version reach another verdict.  With --receipt, the story is stored as a
+    receipt, which `invsvc verify` checks on any machine.
     """
+    check_outputs({"--receipt": receipt}, story=file, key=key)
+    if key is not None and receipt is None:
+        raise misuse("signs a receipt: use it with --receipt", "--key")
     from invsvc_async.reconcile.explain import from_json, replay, tell
     from invsvc_async.reconcile.history import Done
 
@@ -380,6 +396,8 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
         raise _named(
             error, file, "what `--story FILE` wrote, or outcome.to_json() returned"
         ) from error
+    if receipt is not None:
+        _write_receipt(receipt, content, key)
     if not history:  # of a replay, what a store gave back, or a person's finding
         message = str(envelope.loads(content).get("message"))
         if not emitted(
@@ -413,6 +431,13 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
             f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}"
         )
     return Exit.DONE if stored == now else Exit.FAILED
+
+
+def _write_receipt(path: Path, content: bytes, key: Path | None) -> None:
+    from invsvc_async.reconcile.receipt import receipt_of
+
+    secret = None if key is None else text_of_secret(key)
+    write_private(path, receipt_of(content, secret))
 
 
 def _decision_line(event: Event | None, decision: Decision) -> str:

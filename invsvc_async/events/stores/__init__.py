@@ -12,11 +12,12 @@ from enum import Enum
 from secrets import token_hex
 from typing import (
     TYPE_CHECKING,
-    Any,
     Final,
     Literal,
     Protocol,
     TypeAlias,
+    TypedDict,
+    Unpack,
     runtime_checkable,
 )
 
@@ -310,9 +311,20 @@ def shown_key(key: str) -> str | None:
     return None if key.startswith(_MADE_UP) else key
 
 
-# Any: arguments of PostgresStore
-def open_store(address: str, **settings: Any) -> HandlerStore:
-    """Return the store at an address: ``postgresql://…``, or else the path of a SQLite file."""
+class PostgresSettings(TypedDict, total=False):
+    """The arguments of ``PostgresStore`` after its address. Each may be left out."""
+
+    table: str
+    connections: int
+    create: bool
+
+
+def open_store(address: str, **settings: Unpack[PostgresSettings]) -> HandlerStore:
+    """
+    Return the store at an address: ``postgresql://…``, or else the path of a SQLite file.
+
+    *settings* are for a store in PostgreSQL; one in a file does not have them.
+    """
     if is_postgres(address):
         from invsvc_async.events.stores.postgres import PostgresStore
 
