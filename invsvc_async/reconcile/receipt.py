@@ -35,7 +35,7 @@ _SIGNED: Final = (
 )
 _WHAT: Final = "a receipt"
 _EXTRA: Final = (
-    "needs cryptography. Install the extra: pip install 'invsvc-async[receipts]'."
+    "needs cryptography. Install invsvc-async with its extra 'receipts'."
 )
 _ORIGINAL: Final = "Ask its writer for the original."
 _CHANGED: Final = "receipt: was changed since it was made"
