@@ -72,6 +72,7 @@ async def test_update_that_waited_for_an_earlier_one(service):
     assert (back.took, back.waited) == (outcome.took, outcome.waited)
 
 
+@pytest.mark.steady_time
 async def test_keyed_update_that_waited(service, address):  # noqa: F811 - a fixture
     """The same, and later runs get the times of the one that found the verdict."""
     async with client_of(service, journal=address) as client:
@@ -83,6 +84,7 @@ async def test_keyed_update_that_waited(service, address):  # noqa: F811 - a fix
     )
 
 
+@pytest.mark.steady_time
 async def test_keyed_update_that_waited_for_another_process(service, shared):  # noqa: F811 - a fixture
     """The other one has the thing: that is a wait for an earlier write, too."""
     journal = f"{shared}0"
