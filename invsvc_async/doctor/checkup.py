@@ -6,6 +6,7 @@ import asyncio
 import statistics
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -17,9 +18,13 @@ from invsvc_async.doctor.parameter_names import (
     Prober,
     ReadResult,
     find_names,
+    tell_nobody,
 )
 from invsvc_async.errors import InvsvcError
 from invsvc_async.transport.client_core import NO_TOKEN, ClientOptions, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NO_JOURNEY = "invsvc-doctor-none"
 _KINDS = {
@@ -57,16 +62,23 @@ class Checkup:
         return not any(finding.good is False for finding in self.findings[:2])
 
 
-async def examine(client: Client, *, journey: str | None = None) -> Checkup:
+async def examine(
+    client: Client,
+    *,
+    journey: str | None = None,
+    on_check: Callable[[str], object] = tell_nobody,
+) -> Checkup:
     """
     Check what *client* reaches, with about thirty reads, one after another, or a hundred if
     names differ.  Their errors become findings.
 
-    *journey* is the id of an existing journey, needed to check the read of a journey.
+    *journey* is the id of an existing journey, needed to check the read of a journey.  *on_check* is called
+    with a few words for each check as it begins: with retries, one can take minutes.
 
     Spec: Endpoints; Authentication.
     """
     prober = Prober(options_of(client))
+    on_check("does the base URL answer")
     health = await prober.read(Request(operation=WEBHOOKS_HEALTH))
     # if something else answers, the reads below show whether it is the service
     reached = {200: True, None: False}.get(health.status)
@@ -74,6 +86,7 @@ async def examine(client: Client, *, journey: str | None = None) -> Checkup:
     findings = [Finding("the base URL answers", words, reached)]
     if health.status is None:
         return Checkup(findings=findings, names=[], journey_reads=None, reads=0)
+    on_check("is the credential accepted")
     list_ = await prober.invoices({})
     accepted = list_.status == 200
     findings.append(
@@ -81,11 +94,14 @@ async def examine(client: Client, *, journey: str | None = None) -> Checkup:
     )
     team = prober.view.team or list_.item("team")
     imports = partial(prober.path, f"/teams/{team}/integrations/dbtable/webhooks")
+    on_check("kind of credential")
     # only a person's may read it
     is_person = isinstance(team, str) and (await imports({})).status == 200
     findings += await _of_credential(prober, list_, is_person=is_person)
-    names = await find_names(prober.invoices) if accepted else []
-    names += await find_names(imports, IMPORTS) if is_person else []
+    names = await find_names(prober.invoices, on_check=on_check) if accepted else []
+    if is_person:
+        names += await find_names(imports, IMPORTS, on_check=on_check)
+    on_check("GET /journeys/{id}")
     reading = await _journey(prober, journey)
     findings += [reading, _clock(prober.view), _speed(prober.seconds)]
     return Checkup(

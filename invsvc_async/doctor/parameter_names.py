@@ -180,10 +180,22 @@ class _ProbedList:
     limit: str | None = None
 
 
+def tell_nobody(words: str) -> None:
+    """Ignore the words for a check that begins."""
+    del words
+
+
 async def find_names(
-    ask: ReadList, candidates: Mapping[str, tuple[str, ...]] = CANDIDATES
+    ask: ReadList,
+    candidates: Mapping[str, tuple[str, ...]] = CANDIDATES,
+    *,
+    on_check: Callable[[str], object] = tell_nobody,
 ) -> list[Named]:
-    """Probe each of *candidates* in turn; about thirty reads if the assumed names are right."""
+    """
+    Probe each of *candidates* in turn; about thirty reads if the assumed names are right.
+
+    *on_check* is called with a few words for each.
+    """
     plain = await ask({})
     if plain.status != 200:
         why = f"the list answered {plain.status or 'nothing'}: {plain.error}"
@@ -193,6 +205,7 @@ async def find_names(
     listing = _ProbedList(ask, plain, (await ask({_UNKNOWN: "1"})).status == 400)
     found: list[Named] = []
     for role, names in candidates.items():
+        on_check(f"parameter: {role}")
         named = await _find(listing, role, names)
         found.append(named)
         if role == "limit":

@@ -34,9 +34,7 @@ _SIGNED: Final = (
     b"invsvc receipt 1\n"  # before the outcome, so that a signature is of nothing else
 )
 _WHAT: Final = "a receipt"
-_EXTRA: Final = (
-    "needs cryptography. Install invsvc-async with its extra 'receipts'."
-)
+_EXTRA: Final = "needs cryptography. Install invsvc-async with its extra 'receipts'."
 _ORIGINAL: Final = "Ask its writer for the original."
 _CHANGED: Final = "receipt: was changed since it was made"
 

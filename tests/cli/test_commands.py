@@ -969,10 +969,7 @@ def test_without_the_extra(here):
     out, err = ran.communicate(timeout=300)
 
     assert (ran.returncode, out) == (2, "")
-    assert (
-        err
-        == "invsvc: needs typer. Install invsvc-async with its extra 'cli'.\n"
-    )
+    assert err == "invsvc: needs typer. Install invsvc-async with its extra 'cli'.\n"
 
 
 def test_failure_of_the_program_itself(offline, here):

@@ -25,6 +25,7 @@ from invsvc_async.doctor import Checkup, examine
 from invsvc_async.doctor.parameter_names import ReadResult, find_names
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
+from tests.support.waiting import cancel
 
 pytestmark = pytest.mark.one_python
 
@@ -513,3 +514,36 @@ def test_profile_of_another_deployment(settings, capsys):
         in capsys.readouterr().err
     )
     assert (here / "invsvc.toml").read_text() == text
+
+
+async def test_checks_that_begin(service):
+    """Each is told once, before its reads are answered, so a user sees what a slow service is asked."""
+    told = []
+    service.script("webhooks.health", "hang")
+    async with quick_client(service, timeout=PATIENT) as client:
+        checking = asyncio.create_task(examine(client, on_check=told.append))
+        await service.arrived("webhooks.health")
+        assert told == ["does the base URL answer"]
+        await cancel(checking)
+        found = await examine(client, on_check=told.append)
+
+    questions = [each.question for each in found.findings]
+    assert told[2:4] == ["is the credential accepted", "kind of credential"]
+    assert told[4:-1] == [f"parameter: {each.role}" for each in found.names]
+    assert told[-1] == "GET /journeys/{id}"
+    assert told[-1] in questions
+
+
+async def test_command_that_tells_of_each_check(service, monkeypatch, capsys):
+    """On stderr, so that stdout has the answers alone; with JSON, nothing."""
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+
+    assert await asyncio.to_thread(run, ["doctor"]) == 0
+    told = capsys.readouterr()
+    assert await asyncio.to_thread(run, ["doctor", "--json"]) == 0
+
+    assert told.err.startswith("checking: does the base URL answer\n")
+    assert told.err.count("checking: ") == 13
+    assert "checking: " not in told.out
+    assert capsys.readouterr().err == ""

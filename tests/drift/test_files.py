@@ -159,9 +159,7 @@ async def test_parquet_without_its_extra(compare, tmp_path, monkeypatch):
     (tmp_path / "a.parquet").touch()
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
 
-    with pytest.raises(
-        ConfigurationError, match=r"with its extra 'parquet'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"with its extra 'parquet'"):
         await compare(tmp_path / "a.parquet")
 
 

@@ -9,7 +9,7 @@ import attrs
 import typer
 
 from invsvc_async.cli.options import Calling, is_insecure, option
-from invsvc_async.cli.output import Exit, emitted, table
+from invsvc_async.cli.output import Exit, as_json, emitted, note, table
 
 if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
@@ -39,7 +39,7 @@ async def doctor(
 
     async with calling.client() as client:
         with waiting_for_read(client, "the next check"):
-            found = await examine(client, journey=journey)
+            found = await examine(client, journey=journey, on_check=_tell_of_check)
         settings = _settings(found, options_of(client), calling.team)
     if not emitted({**attrs.asdict(found), "usable": found.usable}):
         _print_answers(found)
@@ -49,6 +49,12 @@ async def doctor(
         path = write_profile(os.environ, write, settings)
         typer.echo(f"{path}: profile {write!r} has these settings.", err=True)
     return Exit.DONE if found.usable else Exit.FAILED
+
+
+def _tell_of_check(words: str) -> None:
+    """Print a line as a check begins: on a faulty service, each can take a minute."""
+    if not as_json.get():
+        note(f"checking: {words}")
 
 
 def _print_answers(found: Checkup) -> None:
