@@ -170,6 +170,7 @@ def test_end_of_the_portal(service):
 
 async def service_has(service, many):
     while service.arrivals("webhooks.create") < many:  # noqa: ASYNC110 - of another loop
+        # sleeps: the service is in another loop
         await asyncio.sleep(0.01)
 
 

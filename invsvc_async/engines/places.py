@@ -28,7 +28,7 @@ _PATIENCE: Final = 1.0  # s for which a row that sends nothing keeps its place
 _BURST: Final = 0.05  # s of delay that may be made up for, because timers are not exact
 
 
-class Places:
+class RowPlaces:
     """
     The places of the rows of one iterator: *most*, and at most *rate* new ones a second.
 
@@ -88,10 +88,10 @@ class Places:
             raise
 
 
-class Place:
+class RowPlace:
     """The place of one row."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: RowPlaces) -> None:
         self._places = places
         self._is_held = False
         self._is_sending = False
@@ -127,10 +127,10 @@ class Place:
 class RowOptions(ClientOptions, kw_only=True, eq=False):
     """The options of the client of one row, whose write has a *place* during each request."""
 
-    place: Place
+    place: RowPlace
 
     @classmethod
-    def of(cls, place: Place, view: ClientOptions) -> RowOptions:
+    def of(cls, place: RowPlace, view: ClientOptions) -> RowOptions:
         """Return the options of *view* for a row."""
         given: dict[str, Any] = msgspec.structs.asdict(view)  # Any: as the fields
         return cls(place=place, **given)

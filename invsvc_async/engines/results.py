@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
+from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from invsvc_async.errors import InvalidRequestError
     from invsvc_async.reconcile.outcome import AnyOutcome
 
 Plain: TypeAlias = str | bool | None
+# What a sink does that has no results to return, if rows were not applied.
+Incomplete: TypeAlias = Literal["raise", "log"]
+log: logging.Logger = logging.getLogger("invsvc_async.engines")
 NAMES: Final = ("key", "verdict", "id", "message", "replayed", "secret")
 _SECRETS: Final = {
     "lost": (
@@ -88,14 +93,6 @@ class Counts(Counter[str]):
         self[result.verdict] += 1
         self["replayed"] += result.replayed
 
-    @classmethod
-    def sum(cls, parts: Iterable[Mapping[str, int]]) -> Counts:
-        """Return the counts of all *parts* together."""
-        counts = cls()
-        for part in parts:
-            counts.update(part)
-        return counts
-
     @property
     def rows(self) -> int:
         """How many rows there are."""
@@ -107,6 +104,56 @@ class Counts(Counter[str]):
             f", {self['replayed']:,} of them replayed" if self["replayed"] else ""
         )
         return f"{self.rows:,} rows: {', '.join(counted) or 'none'}{replayed}"
+
+
+@attrs.frozen
+class PartCounts:
+    """What a part of a table tells the program that divided it: the counts, and the first row not applied."""
+
+    counts: Counts
+    first: str | None
+
+    @classmethod
+    def of(cls, results: Iterable[RowResult]) -> PartCounts:
+        """Count *results*."""
+        counts = Counts()
+        first: str | None = None
+        for result in results:
+            counts.add(result)
+            if first is None and result.verdict != str(Verdict.APPLIED):
+                first = f"{result.key}: {result.verdict}: {result.message}"
+        return cls(counts, first)
+
+    @classmethod
+    def sum(cls, parts: Iterable[PartCounts]) -> PartCounts:
+        """Return what all *parts* tell together."""
+        counts = Counts()
+        firsts: list[str | None] = []
+        for part in parts:
+            counts.update(part.counts)
+            firsts.append(part.first)
+        return cls(counts, next((first for first in firsts if first is not None), None))
+
+    def conclude(self, incomplete: Incomplete) -> None:
+        """
+        Log the counts.
+
+        Raises:
+            IncompleteError: Rows were not applied, and *incomplete* is ``"raise"``.
+        """
+        log.info("%s", self.counts)
+        if self.first is None:
+            return
+        said = f"{self.counts}. The first that was not applied is {self.first}"
+        if incomplete == "raise":
+            raise IncompleteError(
+                f"rows: not all were applied: {said} Write the table again: rows that were applied replay."
+            )
+        log.warning("%s", said)
+
+
+class IncompleteError(InvsvcError):
+    """Not all rows of a table were applied. The message has the counts, and the first such row."""
 
 
 def _why(outcome: AnyOutcome) -> str:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from invsvc_async.client import Client
 from invsvc_async.durable.key_claims import changed_by
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.results import RowResult
+from invsvc_async.engines.results import IncompleteError, RowResult
 from invsvc_async.engines.sender import RowSender, Settings
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.writes.line_names import line_of
@@ -33,14 +33,20 @@ from invsvc_async.writes.line_names import line_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    import pyarrow as pa
+    import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
     from invsvc_async.engines.sender import Key, WriteOf
     from invsvc_async.writes.write import AnyWrite
 
     RESULT_SCHEMA: pa.Schema
 
-__all__ = ["RESULT_SCHEMA", "RowResult", "partition_key", "send_rows"]
+__all__ = [
+    "RESULT_SCHEMA",
+    "IncompleteError",
+    "RowResult",
+    "partition_key",
+    "send_rows",
+]
 
 R = TypeVar("R")
 
@@ -115,9 +121,9 @@ def partition_key(write: AnyWrite) -> str:
     return thing or spec.key or spec.operation.path
 
 
-def _result_schema() -> pa.Schema:
+def _result_schema() -> Any:  # Any: pyarrow is untyped
     try:
-        import pyarrow as pa
+        import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]  # as above
     except ImportError:
         raise ConfigurationError(
             "RESULT_SCHEMA: needs pyarrow. Run: pip install 'invsvc-async[parquet]'."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 import attrs
 
 from invsvc_async.concurrency.thread_calls import PULSE
-from invsvc_async.engines.places import Place, Places, RowOptions, members_of
+from invsvc_async.engines.places import RowOptions, RowPlace, RowPlaces, members_of
 from invsvc_async.engines.results import RowResult
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.writes.journal import keys_of
@@ -70,7 +70,7 @@ class RowSender(Generic[R]):
         self._view = portal.client._view  # noqa: SLF001 - the package's own
         check_journal(portal.client, several=settings.several)
         core = self._view.core
-        self._places = Places(
+        self._places = RowPlaces(
             settings.concurrency, settings.rate, lambda: members_of(core)
         )
         self._most = AHEAD * settings.concurrency
@@ -131,7 +131,7 @@ class RowSender(Generic[R]):
 
     def _start(self, row: R, key: str) -> None:
         """Make the write of *row*, and submit it."""
-        place = Place(self._places)
+        place = RowPlace(self._places)
         client = self._portal.client.of(RowOptions.of(place, self._view))
         write: object = self._settings.write_of(client, row)
         if not isinstance(write, Write):
@@ -183,7 +183,7 @@ class RowSender(Generic[R]):
             self._failure = error
 
 
-async def _run(write: AnyWrite, key: str, place: Place, note: str) -> RowResult:
+async def _run(write: AnyWrite, key: str, place: RowPlace, note: str) -> RowResult:
     """Send the write of a row once it has a place, and return its result."""
     await place.take()
     try:

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from invsvc_async.engines.places import Place, Places, members_of
+from invsvc_async.engines.places import RowPlace, RowPlaces, members_of
 
 pytestmark = pytest.mark.loop_time
 
 
 def places(most=1, rate=None, members=1):
-    return Places(most, rate, lambda: members)
+    return RowPlaces(most, rate, lambda: members)
 
 
 async def noting(place, name, notes, *, again=False):
@@ -24,14 +24,15 @@ async def noting(place, name, notes, *, again=False):
 async def test_row_that_is_sent_again_goes_first():
     """A row that has begun gets the next place, before new rows, which get theirs in order."""
     shared = places()
-    first = Place(shared)
+    first = RowPlace(shared)
     await first.take()
     notes = []
     waiting = [
-        asyncio.create_task(noting(Place(shared), name, notes)) for name in ("a", "b")
+        asyncio.create_task(noting(RowPlace(shared), name, notes))
+        for name in ("a", "b")
     ]
     await asyncio.sleep(0)
-    again = Place(shared)
+    again = RowPlace(shared)
     waiting.append(asyncio.create_task(noting(again, "again", notes, again=True)))
     await asyncio.sleep(0)
     first.leave()
@@ -45,27 +46,30 @@ async def test_row_that_is_sent_again_goes_first():
 async def test_place_that_was_given_at_the_same_moment():
     """A row that is cancelled just then passes it on."""
     shared = places()
-    first = Place(shared)
+    first = RowPlace(shared)
     await first.take()
     notes = []
     cancelled, other = (
-        asyncio.create_task(noting(Place(shared), name, notes)) for name in ("a", "b")
+        asyncio.create_task(noting(RowPlace(shared), name, notes))
+        for name in ("a", "b")
     )
     await asyncio.sleep(0)
     first.leave()
     cancelled.cancel()
-    await other
+    async with asyncio.timeout(60.0):
+        await other
     assert notes == ["b"]
 
 
 async def test_row_that_was_cancelled_while_it_waited():
     """It gets no place."""
     shared = places()
-    first = Place(shared)
+    first = RowPlace(shared)
     await first.take()
     notes = []
     cancelled, other = (
-        asyncio.create_task(noting(Place(shared), name, notes)) for name in ("a", "b")
+        asyncio.create_task(noting(RowPlace(shared), name, notes))
+        for name in ("a", "b")
     )
     await asyncio.sleep(0)
     cancelled.cancel()
@@ -78,13 +82,13 @@ async def test_row_that_was_cancelled_while_it_waited():
 async def test_row_that_sends_keeps_its_place():
     """However long its request takes; one that waits without sending leaves after a second."""
     shared = places(most=2)
-    sends, waits = Place(shared), Place(shared)
+    sends, waits = RowPlace(shared), RowPlace(shared)
     await sends.take()
     await waits.take()
     assert sends.keep()
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await Place(shared).take()
+    await RowPlace(shared).take()
     assert loop.time() - began == pytest.approx(1.0, abs=0.1)
     assert not waits.keep()
     assert sends.keep()

@@ -28,6 +28,7 @@ HELD = frozenset({
     "conformance",
     "doctor",
     "drift",
+    "engines",
     "events",
     "export",
     "models",
