@@ -384,12 +384,12 @@ def engines(session: nox.Session, engine: str) -> None:
 
 
 @nox.session
-@nox.parametrize("engine", ["pyspark", "ray[data]", "dask[dataframe]"])
+@nox.parametrize("engine", ["pyspark", "ray[data]", "dask[dataframe]", "celery"])
 def tables(session: nox.Session, engine: str) -> None:
     """
     Write a table on an engine by its module, kill a worker, and compare the results with the ledger.
 
-    Spark needs Java.
+    Spark needs Java. The tests of Celery's tasks need no broker.
     """
     more = ("pandas<3", "distributed", engine)
     _install(session, "dev", more=more)

@@ -35,7 +35,7 @@ def service(patch):
 def cluster(service):
     settings = {"include_dashboard": False, "object_store_memory": 100_000_000}
     try:
-        ray.init(num_cpus=3, **settings)
+        ray.init(num_cpus=6, **settings)
     except Exception as error:  # noqa: BLE001 - a node has 30 s to start, of whatever machine
         pytest.skip(f"Ray did not start: {error}")
     yield
@@ -53,9 +53,10 @@ def test_dataset_whose_worker_is_killed(service):
     # those of one thing in one batch
     together = sorted(rows, key=lambda row: (row["thing"], row["at"]))
     dataset = ray.data.from_items(together).repartition(keys=["thing"], num_blocks=4)
+    # in memory: the shuffle has places of its own in the cluster
     dataset = dataset.map_batches(
         tables.sorted_table, batch_size=None, batch_format="pyarrow"
-    )
+    ).materialize()
 
     def send():
         return dataset.map_batches(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from invsvc_async import (
     JournalError,
     ReconcilePolicy,
 )
+from invsvc_async.engines.again import RUN_AGAIN
 from invsvc_async.engines.rows import (
     RowResult,
     partition_key,
@@ -30,6 +32,7 @@ from invsvc_async.engines.rows import (
     send_rows,
 )
 from invsvc_async.engines.sender import AHEAD, Settings
+from invsvc_async.engines.versions import require
 from invsvc_async.simulator import Faults
 from invsvc_async.testing import serving
 from tests.engines.programs import ROOT, example_of, output_of, program_of
@@ -607,6 +610,34 @@ def test_schema_of_results():
     assert pyarrow.Table.from_pylist([plain], schema=schema).num_rows == 1
     with pytest.raises(AttributeError, match="no attribute 'SCHEMA'"):
         _ = module.SCHEMA
+
+
+def test_errors_after_which_a_task_runs_again():
+    """They are those of the page's table."""
+    page = (ROOT / "docs/how-to/task-engines.md").read_text()
+    table = page.partition("| Error | Run it again? |")[2].partition("\n\n")[0]
+    told = {
+        name
+        for line in table.splitlines()
+        if line.endswith("| yes |")
+        for name in re.findall(r"`(\w+)`", line)
+    }
+    assert told == {error.__name__ for error in RUN_AGAIN}
+
+
+def test_modules_without_their_engines():
+    """Each says in words what to install; so does one for an engine that is too old."""
+    with pytest.raises(
+        ConfigurationError,
+        match=r"no-such-engine: is not installed\. Run: pip install 'no-such-engine>=4\.1'",
+    ):
+        require("no-such-engine", 4, 1)
+    with pytest.raises(
+        ConfigurationError,
+        match=r"pytest: [\d.]+ does not fit\. Run: pip install 'pytest>=9999'",
+    ):
+        require("pytest", 9999)
+    require("pytest", 1)
 
 
 def test_what_is_imported():
