@@ -79,9 +79,9 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
         Raises:
             ConfigurationError: It has no journal that workers share.
         """
-        with portal_of(self.make_client, keep=True) as portal:
-            check_journal(portal.client, several=True)
-            return portal.client
+        with portal_of(self.make_client, keep=True) as lent:
+            check_journal(lent.portal.client, several=True)
+            return lent.portal.client
 
     def send(self, write: Write[T], *, name: str = "") -> T:
         """
@@ -98,5 +98,5 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
                 "key: the task has no id, because it was called as a function. Use delay or apply_async."
             )
         key = f"{task}/{name}" if name else task
-        with portal_of(self.make_client, keep=True) as portal:
-            return portal.call(write.keyed(key))
+        with portal_of(self.make_client, keep=True) as lent:
+            return lent.portal.call(write.keyed(key))

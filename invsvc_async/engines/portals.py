@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from invsvc_async.engines.places import RowPlaces, members_of
 from invsvc_async.portal import Portal
 
 if TYPE_CHECKING:
@@ -18,12 +19,21 @@ if TYPE_CHECKING:
 
 
 @attrs.define
-class _Open:
+class OpenPortal:
     """A portal that is open. ``made_by`` is what it was made by, in which environment."""
 
     made_by: tuple[object, dict[str, str]]
     portal: Portal
     users: int = 0
+    # by concurrency and rate: what iterators of several threads share
+    places: dict[tuple[int, float | None], RowPlaces] = attrs.field(factory=dict)
+
+    def places_for(self, concurrency: int, rate: float | None) -> RowPlaces:
+        """Return the places of this process for rows with these limits."""
+        core = self.portal.client._view.core  # noqa: SLF001 - the package's own
+        made = RowPlaces(concurrency, rate, lambda: members_of(core))
+        # one of two threads at the same moment makes them
+        return self.places.setdefault((concurrency, rate), made)
 
 
 class _Portals:
@@ -31,9 +41,9 @@ class _Portals:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: list[_Open] = []
+        self._open: list[OpenPortal] = []
 
-    def lend(self, client: Callable[[], Client]) -> _Open:
+    def lend(self, client: Callable[[], Client]) -> OpenPortal:
         """Return a portal that *client* makes, or has made in the same environment."""
         settings = {
             name: value
@@ -45,12 +55,12 @@ class _Portals:
             found = next((each for each in self._open if each.made_by == made_by), None)
             if found is None:
                 self._close_unused()
-                found = _Open(made_by, Portal(client).__enter__())
+                found = OpenPortal(made_by, Portal(client).__enter__())
                 self._open.append(found)
             found.users += 1
             return found
 
-    def give_back(self, lent: _Open, *, keep: bool) -> None:
+    def give_back(self, lent: OpenPortal, *, keep: bool) -> None:
         """Note the end of a use; unless *keep*, close the portal if that was the last."""
         with self._lock:
             lent.users -= 1
@@ -74,7 +84,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def portal_of(client: Callable[[], Client], *, keep: bool) -> Generator[Portal]:
+def portal_of(client: Callable[[], Client], *, keep: bool) -> Generator[OpenPortal]:
     """
     Lend the portal of this process for the client that *client* makes.
 
@@ -82,6 +92,6 @@ def portal_of(client: Callable[[], Client], *, keep: bool) -> Generator[Portal]:
     """
     lent = _portals.lend(client)
     try:
-        yield lent.portal
+        yield lent
     finally:
         _portals.give_back(lent, keep=keep)

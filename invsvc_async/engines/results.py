@@ -30,6 +30,10 @@ _SECRETS: Final = {
     "not stored": "Its secret was given to the run that created it, and is not stored.",
     "delivered": "on_secret has had its secret.",
 }
+_NOBODY_HAS: Final = (
+    "nobody has them, because nothing takes the results of this table. "
+    "Make the client with on_secret."
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -86,12 +90,13 @@ def columns_of(results: Iterable[RowResult]) -> dict[str, list[Plain]]:
 
 
 class Counts(Counter[str]):
-    """How many rows have each verdict, and how many of them are replays."""
+    """How many rows have each verdict, how many are replays, and how many have ``secrets``."""
 
     def add(self, result: RowResult) -> None:
         """Count *result*."""
         self[result.verdict] += 1
         self["replayed"] += result.replayed
+        self["secrets"] += result.secret is not None
 
     @property
     def rows(self) -> int:
@@ -142,6 +147,8 @@ class PartCounts:
             IncompleteError: Rows were not applied, and *incomplete* is ``"raise"``.
         """
         log.info("%s", self.counts)
+        if secrets := self.counts["secrets"]:
+            log.warning("secrets of %s new webhooks: %s", f"{secrets:,}", _NOBODY_HAS)
         if self.first is None:
             return
         said = f"{self.counts}. The first that was not applied is {self.first}"

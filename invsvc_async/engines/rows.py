@@ -68,7 +68,8 @@ def send_rows(
     row is sent again. *client* makes the client, whose journal has the keys: one in PostgreSQL if several
     processes write. A process has one client for all iterators with the same *client*.
 
-    At most *concurrency* requests of writes are in flight. Rows in doubt do not count while they are settled,
+    At most *concurrency* requests of writes are in flight, of all such iterators of the process together that
+    have the same *client*, *concurrency* and *rate*. Rows in doubt do not count while they are settled,
     nor do rows that wait for an earlier write to the same thing. At most 20 times *concurrency* rows are
     under way, in doubt, or finished and not yet taken; then no more are read. *rate* is new writes a second,
     divided among the processes that have the journal open.
@@ -94,8 +95,8 @@ def send_rows(
 def _results(
     rows: Iterable[R], settings: Settings[R], client: Callable[[], Client]
 ) -> Iterator[RowResult]:
-    with portal_of(client, keep=settings.several) as portal:
-        yield from RowSender(portal, settings).results(rows)
+    with portal_of(client, keep=settings.several) as lent:
+        yield from RowSender(lent, settings).results(rows)
 
 
 def send_part(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 import attrs
 
 from invsvc_async.concurrency.thread_calls import PULSE
-from invsvc_async.engines.places import RowOptions, RowPlace, RowPlaces, members_of
+from invsvc_async.engines.places import RowOptions, RowPlace
 from invsvc_async.engines.results import RowResult
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.writes.journal import keys_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from invsvc_async.client import Client
-    from invsvc_async.portal import Portal
+    from invsvc_async.engines.portals import OpenPortal
     from invsvc_async.writes.write import AnyWrite
 
 R = TypeVar("R")
@@ -64,15 +64,13 @@ class RowSender(Generic[R]):
     The thread that asks for results also reads the rows and makes the writes; the loop of the portal sends.
     """
 
-    def __init__(self, portal: Portal, settings: Settings[R]) -> None:
+    def __init__(self, lent: OpenPortal, settings: Settings[R]) -> None:
+        portal = lent.portal
         self._portal = portal
         self._settings = settings
         self._view = portal.client._view  # noqa: SLF001 - the package's own
         check_journal(portal.client, several=settings.several)
-        core = self._view.core
-        self._places = RowPlaces(
-            settings.concurrency, settings.rate, lambda: members_of(core)
-        )
+        self._places = lent.places_for(settings.concurrency, settings.rate)
         self._most = AHEAD * settings.concurrency
         self._under_way: dict[Future[RowResult], AnyWrite] = {}
         self._ended: SimpleQueue[Future[RowResult]] = SimpleQueue()

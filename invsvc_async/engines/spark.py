@@ -40,6 +40,7 @@ Without a function, with the format ``invsvc`` (Spark 4)::
 
 from __future__ import annotations
 
+import pkgutil
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -138,7 +139,8 @@ class InvsvcDataSource(DataSource):
     The format ``invsvc``: each row is a write of one operation, whose arguments are the other columns.
 
     Options: ``operation``, such as ``journeys.update``; ``key``, the column of keys; ``concurrency`` and
-    ``rate`` of each worker process; and ``incomplete``. A null leaves an argument out. ``save()`` raises if
+    ``rate`` of each worker process; ``client``, as ``module:function``, which makes the client, with
+    ``on_secret`` for creates; and ``incomplete``. A null leaves an argument out. ``save()`` raises if
     rows were not applied, unless ``incomplete`` is ``log``; saved again, the rows that were applied replay.
     """
 
@@ -172,7 +174,9 @@ class InvsvcDataSource(DataSource):
             several=True,
         )
         return _FrameWriter(
-            settings, "log" if options.get("incomplete") == "log" else "raise"
+            settings,
+            options.get("client", "invsvc_async:Client.from_env"),
+            "log" if options.get("incomplete") == "log" else "raise",
         )
 
 
@@ -185,6 +189,12 @@ def _write_of(
     return client.write_from({"operation": operation, "arguments": arguments})
 
 
+def _named(path: str) -> Callable[[], Client]:
+    """Return the function that *path* names, as ``module:function``."""
+    found: Callable[[], Client] = pkgutil.resolve_name(path)
+    return found
+
+
 class CountsMessage(WriterCommitMessage):
     """What a partition tells the driver: the counts of its verdicts, and the first row not applied."""
 
@@ -194,16 +204,20 @@ class CountsMessage(WriterCommitMessage):
 
 class _FrameWriter(DataSourceArrowWriter):
     def __init__(
-        self, settings: Settings[dict[str, Any]], incomplete: Incomplete
+        self,
+        settings: Settings[dict[str, Any]],
+        client: str,
+        incomplete: Incomplete,
     ) -> None:
         self._settings = settings
+        self._client = client
         self._incomplete: Incomplete = incomplete
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> CountsMessage:
         """Send a partition, in a worker."""
         rows = _rows_of(iterator)
         return CountsMessage(
-            PartCounts.of(send_part(rows, self._settings, Client.from_env))
+            PartCounts.of(send_part(rows, self._settings, _named(self._client)))
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -25,7 +25,9 @@ from invsvc_async import (
     ReconcilePolicy,
 )
 from invsvc_async.engines.again import RUN_AGAIN
+from invsvc_async.engines.results import PartCounts
 from invsvc_async.engines.rows import (
+    IncompleteError,
     RowResult,
     partition_key,
     send_part,
@@ -274,6 +276,16 @@ def test_rows_that_wait_for_a_row_in_doubt_hold_no_place(service, tmp_path):
     assert first == [f"two-{number}" for number in range(4)]
 
 
+def most_in_flight(service):
+    """Return how many creates the service had at the same time at most."""
+    entries = [
+        each for each in service.ledger.entries if each.operation == "webhooks.create"
+    ]
+    steps = [(each.received_at, 1) for each in entries]
+    steps += [(each.ended_at, -1) for each in entries]
+    return max(accumulate(step for _, step in sorted(steps)))
+
+
 @pytest.mark.parametrize("lost", [0, 12])
 def test_requests_at_the_same_time(service, tmp_path, lost):
     """They are as many as asked for, also when rows that were in doubt together are sent again together."""
@@ -283,14 +295,8 @@ def test_requests_at_the_same_time(service, tmp_path, lost):
     service.script("webhooks.create", *["reset"] * lost)
     sent(rows(20), creates, client, concurrency=4)
 
-    entries = [
-        each for each in service.ledger.entries if each.operation == "webhooks.create"
-    ]
-    steps = [(each.received_at, 1) for each in entries]
-    steps += [(each.ended_at, -1) for each in entries]
-    in_flight = list(accumulate(step for _, step in sorted(steps)))
-    assert max(in_flight) == 4
-    assert len(entries) == 20 + lost
+    assert most_in_flight(service) == 4
+    assert service.arrivals("webhooks.create") == 20 + lost
 
 
 def test_rate(service, client):
@@ -461,6 +467,26 @@ def test_threads_share_one_client(service, tmp_path):
     ], "the first one is that of the service"
 
 
+def test_threads_share_the_limits(service, tmp_path):
+    """Together they have as many requests in flight as asked for."""
+    make = made(service, tmp_path / "calls.db")
+    service.latency = 0.1
+    barrier = threading.Barrier(3)
+
+    def part(number):
+        def begun():
+            for at, row in enumerate(rows(8, f"part-{number}")):
+                if at == 1:
+                    barrier.wait(LONG)  # while all have begun
+                yield row
+
+        return sent(begun(), creates, make, concurrency=3)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(part, range(3)))
+    assert most_in_flight(service) == 3
+
+
 def test_worker_keeps_its_client(service):
     """The worker of an engine has one client for all parts, and one for another environment."""
     clients = []
@@ -563,6 +589,22 @@ def judged(service, given, results):
 
 
 # --- what they are for engines
+
+
+def test_secrets_that_nobody_takes(service, tmp_path, caplog):
+    """A sink, which returns no results, tells how many secrets of new webhooks are lost with them."""
+    client = made(service, tmp_path / "calls.db", on_secret=None)
+    results = send_rows(rows(3), creates, key="order", client=client)
+    counts = PartCounts.sum([PartCounts.of(results)])
+    counts.conclude("raise")
+    assert "secrets of 3 new webhooks: nobody has them" in caplog.text
+
+    refused = {"order": "gone", "journey": "jrn_gone"}
+    results = send_rows([refused], renames, key="order", client=client)
+    with pytest.raises(
+        IncompleteError, match=r"1 rows: 1 refused\. The first .* gone: ref"
+    ):
+        PartCounts.of(results).conclude("raise")
 
 
 def test_names_of_things(service, tmp_path):
