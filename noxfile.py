@@ -385,6 +385,20 @@ def engines(session: nox.Session, engine: str) -> None:
 
 
 @nox.session
+@nox.parametrize("engine", ["pyspark", "ray[data]", "dask[dataframe]", "celery"])
+def tables(session: nox.Session, engine: str) -> None:
+    """
+    Write a table on an engine by its module, kill a worker, and compare the results with the ledger.
+
+    Spark needs Java. The tests of Celery's tasks need no broker.
+    """
+    more = ("pandas<3", "distributed", engine)
+    _install(session, "dev", more=more)
+    name = engine.partition("[")[0].removeprefix("py")
+    session.run("pytest", "-q", "-s", f"tests/engines/test_{name}.py", *session.posargs)
+
+
+@nox.session
 def secrets(session: nox.Session) -> None:
     """Run the tests, and search everything that they log, raise and write for tokens and secrets."""
     _install(session, "dev")

@@ -6,11 +6,13 @@ import asyncio
 import atexit
 import inspect
 import os
+import sys
 import threading
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from invsvc_async.concurrency.thread_calls import Submission, ThreadCall, close
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
         Callable,
         Iterator,
     )
+    from concurrent.futures import Future
+    from contextvars import Context
 
     from invsvc_async.client import Client
 
@@ -28,9 +32,13 @@ __all__ = ["Portal"]
 
 T = TypeVar("T")
 
-# s: how late a waiting thread notices an exception that another one raises in it, or Ctrl-C on Windows.
-_PULSE: Final = 0.25
 _NOT_ENTERED: Final = "it was not entered. Use it as `with Portal(…) as portal:`."
+_ENDED: Final = "it has ended. Make another one."
+_ENDED_MEANWHILE: Final = (
+    "it ended during this call. What may have been sent is in client.unsettled."
+)
+# What runs at the end of a process that they have forked: such a process leaves without `atexit`.
+_ENDS_OF_CHILDREN: Final = ("multiprocessing.util", "billiard.util")
 
 
 class Portal:
@@ -40,7 +48,7 @@ class Portal:
     ``with Portal(Client.from_env) as portal:`` makes the client, and runs its event loop in a thread of its
     own. Any number of threads of this process may share the portal; a forked process needs its own. At the
     end of the block the client is closed, which ends the calls that are still under way. A portal that is
-    never left is closed when the process ends.
+    never left is closed when the process ends, also if ``multiprocessing`` or Celery has forked it.
 
     Raises:
         ConfigurationError: *make* is not a function.
@@ -60,6 +68,7 @@ class Portal:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._thread: threading.Thread
         self._held = AsyncExitStack()
+        self._submitted: set[Submission[Any]] = set()  # that have not ended
 
     @property
     def client(self) -> Client:
@@ -81,6 +90,34 @@ class Portal:
                 this process; or it is called from its own loop.
         """
         return self._call(awaitable, copy_context())
+
+    def submit(self, awaitable: Awaitable[T]) -> Future[T]:
+        """
+        Begin to await *awaitable* in the loop, and return a future of its result, without waiting for it.
+
+        What is submitted begins in its order, so writes to one thing that are submitted one after the other
+        take effect one after the other. It sees the context variables of the caller. ``future.cancel()``
+        cancels it. When the portal ends, a write that is under way gets its verdict, UNKNOWN if need be, and
+        the future of anything else that has not ended gets a ``ConfigurationError``.
+
+        Raises:
+            ConfigurationError: The portal has ended, or belongs to the parent of this process.
+        """
+        self._check(awaitable)
+        submission = Submission(awaitable, copy_context())
+        self._submitted.add(submission)
+        submission.future.add_done_callback(
+            lambda future: self._has_ended(submission, future)
+        )
+        self._soon(submission.begin)
+        if not self._thread.is_alive():  # it has ended meanwhile
+            submission.fail(_refusal(_ENDED))
+        return submission.future
+
+    def _has_ended(self, submission: Submission[T], future: Future[T]) -> None:
+        self._submitted.discard(submission)
+        if future.cancelled():
+            self._soon(submission.cancel)
 
     def iterate(self, items: AsyncIterable[T]) -> Iterator[T]:
         """
@@ -126,7 +163,7 @@ class Portal:
         self._thread.start()
         self._is_open = True
         try:
-            atexit.register(self._end)
+            self._end_with_process()
             self._client = self.enter(self._make())
         except BaseException as error:
             self._end(error)
@@ -137,6 +174,13 @@ class Portal:
         self, _kind: object, error: BaseException | None, _trace: object
     ) -> bool | None:
         return self._end(error)
+
+    def _end_with_process(self) -> None:
+        """Have the portal end when the process does."""
+        atexit.register(self._end)
+        for name in _ENDS_OF_CHILDREN:
+            if (ends := sys.modules.get(name)) is not None:
+                ends.Finalize(None, self._end, exitpriority=0)
 
     def _live(self) -> None:
         with self._runner:  # which cancels what is left
@@ -155,36 +199,39 @@ class Portal:
         try:
             return bool(
                 self._waited(
-                    _ThreadCall(
-                        self._held.__aexit__(kind, error, trace), copy_context()
-                    )
+                    ThreadCall(self._held.__aexit__(kind, error, trace), copy_context())
                 )
             )
         finally:
             self._soon(self._loop.stop)
             self._thread.join()
+            for submission in (*self._submitted,):
+                submission.fail(_refusal(_ENDED_MEANWHILE))
 
     # --- from a thread into the loop
 
     def _call(self, awaitable: Awaitable[T], context: Context) -> T:
+        self._check(awaitable)
+        if threading.current_thread() is self._thread:
+            why = "it was called from its own loop, which would wait for itself. Use await there."
+            raise _refused(awaitable, why)
+        return self._waited(ThreadCall(awaitable, context))
+
+    def _check(self, awaitable: Awaitable[T]) -> None:
+        """Refuse *awaitable* if it cannot be awaited by this portal, in this process."""
         if not inspect.isawaitable(awaitable):
             raise _refusal(
                 f"{type(awaitable).__name__} is not awaitable. Pass what an async method returns."
             )
-        call = _ThreadCall(awaitable, context)
         if self._process is None:
-            raise call.refused(_NOT_ENTERED)
+            raise _refused(awaitable, _NOT_ENTERED)
         if self._process != os.getpid():
             why = "its thread stayed in the process from which this one was forked. Make a portal here."
-            raise call.refused(why)
-        if threading.current_thread() is self._thread:
-            why = "it was called from its own loop, which would wait for itself. Use await there."
-            raise call.refused(why)
+            raise _refused(awaitable, why)
         if not self._is_open:
-            raise call.refused("it has ended. Make another one.")
-        return self._waited(call)
+            raise _refused(awaitable, _ENDED)
 
-    def _waited(self, call: _ThreadCall[T]) -> T:
+    def _waited(self, call: ThreadCall[T]) -> T:
         try:
             self._soon(call.begin)
             call.wait(self._thread)
@@ -194,6 +241,8 @@ class Portal:
             self._soon(call.cancel)
             call.wait(self._thread)
             raise
+        if not call.has_result:
+            raise _refused(call.awaitable, _ENDED_MEANWHILE)
         return call.result()
 
     def _soon(self, step: Callable[[], object]) -> None:
@@ -237,63 +286,10 @@ class Portal:
         return given
 
 
-class _ThreadCall(Generic[T]):
-    """An awaitable, and its result or error. The thread that waits may be interrupted at any place."""
-
-    def __init__(self, awaitable: Awaitable[T], context: Context) -> None:
-        self._awaitable = awaitable
-        self._context = context
-        self._task: asyncio.Task[None] | None = None
-        self._value: list[T] = []
-        self._error: BaseException | None = None
-        self._is_over = False
-        self._bell = threading.Lock()
-        self._bell.acquire()
-
-    def begin(self) -> None:
-        """Begin it, in the loop."""
-        self._task = asyncio.create_task(self._run(), context=self._context)
-        self._task.add_done_callback(self._ring)
-
-    def cancel(self) -> None:
-        """Cancel it, in the loop."""
-        if self._task is None:
-            self._ring()
-        else:
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        try:
-            self._value.append(await self._awaitable)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
-            self._error = error
-
-    def _ring(self, _task: object = None) -> None:
-        self._is_over = True
-        self._bell.release()
-
-    def wait(self, thread: threading.Thread) -> None:
-        """Wait until it has ended, or the *thread* of the loop has."""
-        while not self._is_over and thread.is_alive():
-            self._bell.acquire(timeout=_PULSE)
-
-    def result(self) -> T:
-        """Return the result of the call, or raise its exception."""
-        if self._error is not None:
-            raise self._error
-        if not self._value:
-            raise self.refused(
-                "it ended during this call. What may have been sent is in client.unsettled."
-            )
-        return self._value[0]
-
-    def refused(self, why: str) -> ConfigurationError:
-        """Return the error of an awaitable that is not awaited."""
-        if inspect.iscoroutine(self._awaitable):
-            self._awaitable.close()  # otherwise Python warns as well
-        return _refusal(why)
+def _refused(awaitable: Awaitable[T], why: str) -> ConfigurationError:
+    """Return the error of an awaitable that is not awaited."""
+    close(awaitable)
+    return _refusal(why)
 
 
 async def _next(iterator: AsyncIterator[T]) -> T:

@@ -28,6 +28,7 @@ from invsvc_async import (
     testing,
 )
 from invsvc_async.api.operations import TABLE, OperationKind
+from invsvc_async.engines import rows
 from invsvc_async.resources.base import Resource
 from tests.docs.pages import ROOT
 
@@ -44,12 +45,13 @@ MODULES = (
     export,
     drift,
     audit,
+    rows,
 )
 UNIT = re.compile(r"\b(seconds?|ms|milliseconds|minutes)\b|[ (\d]s\b")
 NO_TIMES = {"chance", "rate", "reads", "x", "y", "zoom"}
 OF_RESOURCES = [row for row in TABLE if not row.name.startswith("client.")]
 OURS = re.compile(
-    r"(unstructure|enc_hook|CallOptions|Model|Unset|Batch|Outbox|Portal|Intent|Outcome|ReadRetries|ReconcilePolicy|Timeouts|Verdict|Write|batch\.\w+|audit\.\w+|drift\.\w+|export\.\w+|testing\.\w+"
+    r"(unstructure|enc_hook|CallOptions|Model|Unset|Batch|Outbox|Portal|Intent|Outcome|ReadRetries|ReconcilePolicy|Timeouts|Verdict|Write|batch\.\w+|audit\.\w+|drift\.\w+|engines\.\w+\.\w+|export\.\w+|testing\.\w+"
     r"|Absent|Applied|CannotTell|Holds|Superseded|ApiKey|OAuthToken|PersonToken|TokenProvider|simulator\.\w+"
     r"|events\.(Delivery|Entry|InboxPolicy|\w*Store|Standing|StateStats|StoredEvent|CredentialStats|ReceiverStats|Backlog|Health|SyncReceiver|Handling|Receiver\.(middleware|stats|observe|health))|models\.(Model|Unset))(\..*)?$"
 )  # what the package has of its own: no section of the specification is about it
@@ -87,6 +89,7 @@ QUIET = re.compile(
     r"|Intent\.to_json$|Outcome\.(explain|to_json)$|Pages\.token_after$|Write\.(with_policy|tagged|send|throw|close)$"
     r"|events\.(InboxPolicy\.delay|Receiver\.(receive|receive_until|doubts|refusal|counted|answer|aiohttp_handler|stats|health|observe)|SyncReceiver\.(stop|receive|answer|wsgi_app|django_view)|SharedHeader\.matches)$"
     r"|audit\.(Audit\.close|Duplicate\.to_dict)$"
+    r"|engines\.rows\.(partition_key$|RowResult\.)"
     r"|readers\.(get|reminder_operation)$|simulator\.routes$"
 )  # what gives no error of its own to look after
 

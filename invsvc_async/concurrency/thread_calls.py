@@ -1,0 +1,131 @@
+"""What threads ask of an event loop that runs in another thread: to await something."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from contextvars import Context
+
+T = TypeVar("T")
+
+# s: how late a waiting thread notices an exception that another one raises in it, or Ctrl-C on Windows.
+PULSE: Final = 0.25
+
+
+def close(awaitable: Awaitable[object]) -> None:
+    """Close what is not awaited, if it is a coroutine or a write: otherwise Python warns as well."""
+    if isinstance(awaitable, Coroutine):
+        awaitable.close()
+
+
+class ThreadCall(Generic[T]):
+    """An awaitable, and its result or error. The thread that waits may be interrupted at any place."""
+
+    def __init__(self, awaitable: Awaitable[T], context: Context) -> None:
+        self.awaitable: Awaitable[T] = awaitable
+        self._context = context
+        self._task: asyncio.Task[None] | None = None
+        self._value: list[T] = []
+        self._error: BaseException | None = None
+        self._is_over = False
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def begin(self) -> None:
+        """Begin it, in the loop."""
+        self._task = asyncio.create_task(self._run(), context=self._context)
+        self._task.add_done_callback(self._ring)
+
+    def cancel(self) -> None:
+        """Cancel it, in the loop."""
+        if self._task is None:
+            self._ring()
+        else:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            self._value.append(await self.awaitable)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
+            self._error = error
+
+    def _ring(self, _task: object = None) -> None:
+        self._is_over = True
+        self._bell.release()
+
+    def wait(self, thread: threading.Thread) -> None:
+        """Wait until it has ended, or the *thread* of the loop has."""
+        while not self._is_over and thread.is_alive():
+            self._bell.acquire(timeout=PULSE)
+
+    def result(self) -> T:
+        """Return the result of the call, or raise its exception. It must have one."""
+        if self._error is not None:
+            raise self._error
+        return self._value[0]
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it has a result or an exception; not if the loop ended before."""
+        return self._error is not None or bool(self._value)
+
+
+class Submission(Generic[T]):
+    """An awaitable, and the future of its result, which any thread may cancel."""
+
+    def __init__(self, awaitable: Awaitable[T], context: Context) -> None:
+        self.awaitable: Awaitable[T] = awaitable
+        self._context = context
+        self._task: asyncio.Task[None] | None = None
+        self.future: Future[T] = Future()
+
+    def begin(self) -> None:
+        """Begin it, in the loop, unless it was cancelled."""
+        if self.future.cancelled():
+            close(self.awaitable)
+            return
+        self._task = asyncio.create_task(self._run(), context=self._context)
+
+    def cancel(self) -> None:
+        """Cancel it, in the loop."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            result = await self.awaitable
+        except asyncio.CancelledError as error:
+            # By itself: if the portal ends, that is told once the loop has ended.
+            if not self._is_being_cancelled():
+                self._settle(error=error)
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
+            self._settle(error=error)
+        else:
+            self._settle(result)
+
+    def _is_being_cancelled(self) -> bool:
+        return self._task is not None and self._task.cancelling() > 0
+
+    def _settle(self, *result: T, error: BaseException | None = None) -> None:
+        """Give the future its result or error. Whoever cancelled it at the same moment gets neither."""
+        with suppress(InvalidStateError):
+            if error is None:
+                self.future.set_result(*result)
+            else:
+                self.future.set_exception(error)
+
+    def fail(self, error: Exception) -> None:
+        """Give the future *error*, because the loop has ended."""
+        if self._task is None:
+            close(self.awaitable)
+        self._settle(error=error)

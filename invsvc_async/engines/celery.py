@@ -1,0 +1,102 @@
+"""
+Tasks of Celery whose writes have one effect, however often Celery runs them.
+
+As a module ``tasks.py``, for ``celery -A tasks worker`` with ``INVSVC_BASE_URL``, ``INVSVC_API_KEY`` and
+``INVSVC_JOURNAL=postgresql://…`` set::
+
+    from celery import Celery
+
+    from invsvc_async.engines.celery import KeyedTask
+
+    app = Celery("tasks", broker="redis://127.0.0.1:6379/0")
+
+
+    @app.task(base=KeyedTask, bind=True)
+    def register(task, url):
+        write = task.client.webhooks.create(url=url, events=["invoice.created"])
+        return task.send(write).id
+
+Submitted twice, ``register.apply_async(("https://me.example/17",), task_id="order-17")`` has one effect.
+"""
+
+# Types are checked without the engine.
+# pyright: reportMissingImports=none, reportMissingTypeStubs=none
+# pyright: reportUnknownParameterType=none, reportUntypedBaseClass=none
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from invsvc_async.client import Client
+from invsvc_async.engines.again import RUN_AGAIN
+from invsvc_async.engines.portals import portal_of
+from invsvc_async.engines.sender import check_journal
+from invsvc_async.engines.versions import require
+from invsvc_async.errors import ConfigurationError
+
+require("celery", 5, 3)
+from celery import Task  # noqa: E402 - of a version that fits
+
+if TYPE_CHECKING:
+    from invsvc_async.writes.write import Write
+
+__all__ = ["KeyedTask"]
+
+T = TypeVar("T")
+
+
+class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without the engine
+    """
+    A base class of tasks, whose id is the key of their write: the same in each retry and delivery.
+
+    A worker process opens its client at its first task, after the fork, and keeps it. ``make_client`` makes
+    it: override it, for ``on_secret`` for example. A task runs again after the errors in
+    ``autoretry_for``, with backoff, and after the kill of its worker.
+    """
+
+    abstract = True
+    acks_late = True
+    reject_on_worker_lost = True
+    autoretry_for = RUN_AGAIN
+    retry_backoff = True
+    max_retries = 20
+
+    @staticmethod
+    def make_client() -> Client:
+        """Make the client of a worker process; a subclass may do it in its own way."""
+        return Client.from_env()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: those of the task
+        """Run the task; its process has the client meanwhile."""
+        with portal_of(self.make_client, keep=True):
+            return super().__call__(*args, **kwargs)
+
+    @property
+    def client(self) -> Client:
+        """
+        The client of this process. Its methods return writes for :meth:`send`.
+
+        Raises:
+            ConfigurationError: It has no journal that workers share.
+        """
+        with portal_of(self.make_client, keep=True) as lent:
+            check_journal(lent.portal.client, several=True)
+            return lent.portal.client
+
+    def send(self, write: Write[T], *, name: str = "") -> T:
+        """
+        Send *write* under the id of the task, and return its value. A second write of a task needs a *name*.
+
+        Raises:
+            ConfigurationError: The task has no id, because it was called as a function.
+            InvsvcError: As of awaiting the write. After those in ``autoretry_for`` the task runs again.
+        """
+        task: str | None = self.request.id
+        if not task:
+            write.close()
+            raise ConfigurationError(
+                "key: the task has no id, because it was called as a function. Use delay or apply_async."
+            )
+        key = f"{task}/{name}" if name else task
+        with portal_of(self.make_client, keep=True) as lent:
+            return lent.portal.call(write.keyed(key))

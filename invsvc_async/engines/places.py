@@ -1,0 +1,158 @@
+"""
+The places of rows that are sent at the same time.
+
+A row has a place from before its write begins until the end of its first request. While it is settled, it has
+none, and for a request that is sent again, it takes one first, before new rows. Nor does a row keep its place
+that sends nothing for a while, because it waits for an earlier write to the same thing, or for a process that
+has its key. So rows in doubt keep no new row from being sent. A request that hangs keeps its place until it
+is answered or times out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from invsvc_async.transport.client_core import ClientOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.transport.client_core import ClientCore, Request
+    from invsvc_async.transport.exchange import Exchange
+
+_PATIENCE: Final = 1.0  # s for which a row that sends nothing keeps its place
+_BURST: Final = 0.05  # s of delay that may be made up for, because timers are not exact
+
+
+class RowPlaces:
+    """
+    The places of the rows of one iterator: *most*, and at most *rate* new ones a second.
+
+    The rate is divided among the processes that send: *members* returns their number. All methods are called
+    in the event loop.
+    """
+
+    def __init__(
+        self, most: int, rate: float | None, members: Callable[[], int]
+    ) -> None:
+        self._free = most
+        self._rate = rate
+        self._members = members
+        self._due = 0.0  # when the next row may begin, loop time
+        self._new: deque[asyncio.Future[None]] = deque()
+        self._again: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> None:
+        """Wait for a place for a new row, then for its turn by the rate. Rows get places in their order."""
+        await self._turn(self._new)
+        if self._rate is None:
+            return
+        loop = asyncio.get_running_loop()
+        due = max(self._due, loop.time() - _BURST)
+        self._due = due + self._members() / self._rate
+        try:
+            await asyncio.sleep(due - loop.time())
+        except BaseException:
+            self.leave()
+            raise
+
+    async def take_again(self) -> None:
+        """Wait for a place for a row that has begun: it goes before new ones."""
+        await self._turn(self._again)
+
+    def leave(self) -> None:
+        """Free a place: give it to a row that waits for one."""
+        for waiting in (self._again, self._new):
+            while waiting:
+                turn = waiting.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+                    return
+        self._free += 1
+
+    async def _turn(self, waiting: deque[asyncio.Future[None]]) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        waiting.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self.leave()  # the place was given at the same moment
+            raise
+
+
+class RowPlace:
+    """The place of one row."""
+
+    def __init__(self, places: RowPlaces) -> None:
+        self._places = places
+        self._is_held = False
+        self._is_sending = False
+
+    async def take(self) -> None:
+        """Take it for a new row, which keeps it for a while, also if it sends nothing."""
+        await self._places.take()
+        self._is_held = True
+        asyncio.get_running_loop().call_later(_PATIENCE, self._leave_unless_sending)
+
+    def keep(self) -> bool:
+        """Keep it for a request. Return ``False`` if it is to be taken again."""
+        self._is_sending = True
+        return self._is_held
+
+    async def take_again(self) -> None:
+        """Take it again for a request, before new rows."""
+        await self._places.take_again()
+        self._is_held = True
+
+    def leave(self) -> None:
+        """Free it, if it is held."""
+        self._is_sending = False
+        if self._is_held:
+            self._is_held = False
+            self._places.leave()
+
+    def _leave_unless_sending(self) -> None:
+        if not self._is_sending:
+            self.leave()
+
+
+class RowOptions(ClientOptions, kw_only=True, eq=False):
+    """The options of the client of one row, whose write has a *place* during each request."""
+
+    place: RowPlace
+
+    @classmethod
+    def of(cls, place: RowPlace, view: ClientOptions) -> RowOptions:
+        """Return the options of *view* for a row."""
+        given: dict[str, Any] = msgspec.structs.asdict(view)  # Any: as the fields
+        return cls(place=place, **given)
+
+    async def send(self, request: Request, exchange: Exchange) -> Exchange:
+        """Send *exchange* as the base class does; a write takes its place meanwhile."""
+        if not exchange.write:
+            return await super().send(request, exchange)
+        try:
+            if not self.place.keep():
+                with self.core.under_way.until_closed():
+                    await self.place.take_again()
+            return await super().send(request, exchange)
+        finally:
+            self.place.leave()
+
+
+def members_of(core: ClientCore) -> int:
+    """Return how many living processes have the journal of the client open, this one included."""
+    found = [
+        getattr(leases, "living", 1)
+        for leases, (kind, _) in core.stores.items()
+        if kind == "journal"
+    ]
+    return max(found, default=1)

@@ -1,0 +1,97 @@
+"""The portals of this process: one for each client, however many threads and tasks write tables."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.engines.places import RowPlaces, members_of
+from invsvc_async.portal import Portal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from invsvc_async.client import Client
+
+
+@attrs.define
+class OpenPortal:
+    """A portal that is open. ``made_by`` is what it was made by, in which environment."""
+
+    made_by: tuple[object, dict[str, str]]
+    portal: Portal
+    users: int = 0
+    # by concurrency and rate: what iterators of several threads share
+    places: dict[tuple[int, float | None], RowPlaces] = attrs.field(factory=dict)
+
+    def places_for(self, concurrency: int, rate: float | None) -> RowPlaces:
+        """Return the places of this process for rows with these limits."""
+        core = self.portal.client._view.core  # noqa: SLF001 - the package's own
+        made = RowPlaces(concurrency, rate, lambda: members_of(core))
+        # one of two threads at the same moment makes them
+        return self.places.setdefault((concurrency, rate), made)
+
+
+class _Portals:
+    """The open portals of one process. Those that nobody uses are closed when another one is opened."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: list[OpenPortal] = []
+
+    def lend(self, client: Callable[[], Client]) -> OpenPortal:
+        """Return a portal that *client* makes, or has made in the same environment."""
+        settings = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith("INVSVC_")
+        }
+        made_by = (client, settings)
+        with self._lock:
+            found = next((each for each in self._open if each.made_by == made_by), None)
+            if found is None:
+                self._close_unused()
+                found = OpenPortal(made_by, Portal(client).__enter__())
+                self._open.append(found)
+            found.users += 1
+            return found
+
+    def give_back(self, lent: OpenPortal, *, keep: bool) -> None:
+        """Note the end of a use; unless *keep*, close the portal if that was the last."""
+        with self._lock:
+            lent.users -= 1
+            if not keep:
+                self._close_unused()
+
+    def forget(self) -> None:
+        """Begin anew in a forked process: the portals, and perhaps a lock that is held, are the parent's."""
+        self._lock = threading.Lock()
+        self._open = []
+
+    def _close_unused(self) -> None:
+        for unused in [each for each in self._open if not each.users]:
+            self._open.remove(unused)
+            unused.portal.__exit__(None, None, None)
+
+
+_portals = _Portals()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_portals.forget)
+
+
+@contextmanager
+def portal_of(client: Callable[[], Client], *, keep: bool) -> Generator[OpenPortal]:
+    """
+    Lend the portal of this process for the client that *client* makes.
+
+    With *keep* it stays open until the process ends, or needs one for another client.
+    """
+    lent = _portals.lend(client)
+    try:
+        yield lent
+    finally:
+        _portals.give_back(lent, keep=keep)

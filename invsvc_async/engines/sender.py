@@ -1,0 +1,253 @@
+"""One process's part of a table: rows become writes, many of them under way, and writes become results."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+
+import attrs
+
+from invsvc_async.concurrency.thread_calls import PULSE
+from invsvc_async.engines.places import RowOptions, RowPlace
+from invsvc_async.engines.results import RowResult
+from invsvc_async.errors import ConfigurationError, InvalidRequestError
+from invsvc_async.writes.journal import keys_of
+from invsvc_async.writes.write import Write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from invsvc_async.client import Client
+    from invsvc_async.engines.portals import OpenPortal
+    from invsvc_async.writes.write import AnyWrite
+
+R = TypeVar("R")
+WriteOf: TypeAlias = "Callable[[Client, R], AnyWrite]"
+Key: TypeAlias = "str | Callable[[R], object]"
+# Rows under way for each place: in doubt, waiting for another write, or finished and not yet taken.
+AHEAD: Final = 20
+_REMEMBERED: Final = (
+    65_536  # keys of the latest rows, by which a key that comes twice is told
+)
+_SHARE = "Use journal='postgresql://…', or set INVSVC_JOURNAL to it, which all workers then share."
+
+
+@attrs.frozen(kw_only=True)
+class Settings(Generic[R]):
+    """How rows become writes. See ``send_rows``, which takes the same."""
+
+    write_of: WriteOf[R]
+    key: Key[R]
+    concurrency: int = 50
+    rate: float | None = None
+    several: bool = False  # processes, of an engine
+
+    def __attrs_post_init__(self) -> None:
+        """Check them, before a row is read."""
+        if not callable(self.write_of):
+            raise _misuse("write_of", "takes a function of (client, row)")
+        if not (callable(self.key) or (isinstance(self.key, str) and self.key)):
+            raise _misuse("key", "takes the name of a column, or a function of a row")
+        if not isinstance(self.concurrency, int) or self.concurrency < 1:
+            raise _misuse("concurrency", "takes a whole number, 1 or more")
+        if self.rate is not None and not self.rate > 0:
+            raise _misuse("rate", "takes rows a second, more than 0, or None")
+
+
+class RowSender(Generic[R]):
+    """
+    The rows of one iterator that are under way, and their results.
+
+    The thread that asks for results also reads the rows and makes the writes; the loop of the portal sends.
+    """
+
+    def __init__(self, lent: OpenPortal, settings: Settings[R]) -> None:
+        portal = lent.portal
+        self._portal = portal
+        self._settings = settings
+        self._view = portal.client._view  # noqa: SLF001 - the package's own
+        check_journal(portal.client, several=settings.several)
+        self._places = lent.places_for(settings.concurrency, settings.rate)
+        self._most = AHEAD * settings.concurrency
+        self._under_way: dict[Future[RowResult], AnyWrite] = {}
+        self._ended: SimpleQueue[Future[RowResult]] = SimpleQueue()
+        self._keys: OrderedDict[str, None] = OrderedDict()  # of the latest rows
+        self._failure: BaseException | None = None
+
+    def results(self, rows: Iterable[R]) -> Iterator[RowResult]:
+        """
+        Send *rows*, and yield their results as they come.
+
+        After an error, no more rows are read; those under way end, and the error is raised then. If the
+        iterator is left early, what is under way is cancelled: run again, the rows go on from there.
+        """
+        try:
+            yield from self._sent(iter(rows))
+        finally:
+            for future, write in [*self._under_way.items()]:
+                future.cancel()
+                write.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _sent(self, rows: Iterator[R]) -> Iterator[RowResult]:
+        may_have_more = True
+        while True:
+            while may_have_more and len(self._under_way) < self._most:
+                may_have_more = self._failure is None
+                if may_have_more:
+                    invalid, may_have_more = self._next_row(rows)
+                    if invalid is not None:
+                        yield invalid
+                yield from self._ready()
+            if not self._under_way:
+                return
+            yield from self._result_of(self._wait())
+
+    def _next_row(self, rows: Iterator[R]) -> tuple[RowResult | None, bool]:
+        """Start the next row. Return its result if it is invalid, and whether there may be more rows."""
+        try:
+            row = next(rows)
+        except StopIteration:
+            return None, False
+        except Exception as error:  # noqa: BLE001 - raised once all is done that is under way
+            self._failure = error
+            return None, False
+        key = ""
+        try:
+            key = key_of(row, self._settings.key)
+            self._start(row, key)
+        except InvalidRequestError as error:
+            return RowResult.invalid(key, error), True
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failure = error
+            return None, False
+        return None, True
+
+    def _start(self, row: R, key: str) -> None:
+        """Make the write of *row*, and submit it."""
+        place = RowPlace(self._places)
+        client = self._portal.client.of(RowOptions.of(place, self._view))
+        write: object = self._settings.write_of(client, row)
+        if not isinstance(write, Write):
+            raise _misuse(
+                "write_of",
+                f"must return a write, such as client.journeys.update(…), not {type(write).__name__}",
+            )
+        if write._spec.options.core is not self._view.core:  # noqa: SLF001 - as above
+            write.close()
+            raise _misuse("write_of", "must use the client that it is given")
+        keyed: AnyWrite = write.keyed(key, match=write._spec.match)  # noqa: SLF001 - the same
+        note = self._note(key)
+        future = self._portal.submit(_run(keyed, key, place, note))
+        self._under_way[future] = keyed
+        future.add_done_callback(self._ended.put)
+
+    def _note(self, key: str) -> str:
+        """Return what is to be said of a row whose key an earlier row has had."""
+        if key in self._keys:
+            return f"The key {key!r} is in the input twice, and has one effect."
+        self._keys[key] = None
+        if len(self._keys) > _REMEMBERED:
+            self._keys.popitem(last=False)
+        return ""
+
+    def _ready(self) -> Iterator[RowResult]:
+        """Yield the results that are there."""
+        while True:
+            try:
+                future = self._ended.get_nowait()
+            except Empty:
+                return
+            yield from self._result_of(future)
+
+    def _wait(self) -> Future[RowResult]:
+        while True:
+            try:
+                return self._ended.get(timeout=PULSE)
+            except Empty:
+                continue
+
+    def _result_of(self, future: Future[RowResult]) -> Iterator[RowResult]:
+        """Yield the result of a row that has ended, or note its error."""
+        self._under_way.pop(future).close()
+        error = future.exception()
+        if error is None:
+            yield future.result()
+        elif self._failure is None:
+            self._failure = error
+
+
+async def _run(write: AnyWrite, key: str, place: RowPlace, note: str) -> RowResult:
+    """Send the write of a row once it has a place, and return its result."""
+    await place.take()
+    try:
+        return RowResult.of(key, await write.outcome(), note)
+    except InvalidRequestError as error:  # another write has the key
+        return RowResult.invalid(key, error)
+    finally:
+        place.leave()
+
+
+def key_of(row: R, key: Key[R]) -> str:
+    """
+    Return the key of *row*.
+
+    Raises:
+        InvalidRequestError: It has none.
+        ConfigurationError: The rows have no such column.
+    """
+    if callable(key):
+        value = key(row)
+    else:
+        try:
+            value = row[key]  # type: ignore[index]  # the caller says that rows have columns
+        except (KeyError, ValueError, TypeError):
+            raise no_column(key, _columns_of(row)) from None
+    # NaN is what pandas has for a key that is missing
+    if value is None or value != value:  # noqa: PLR0124
+        raise InvalidRequestError(
+            f"key: is missing ({key if isinstance(key, str) else 'the function'!s} gave {value})"
+        )
+    return str(value)
+
+
+def no_column(key: str, columns: Sequence[str]) -> ConfigurationError:
+    """Return the error of a table without the column *key*."""
+    has = f", but {', '.join(map(str, columns))}" if columns else ""
+    return ConfigurationError(
+        f"key: the rows have no column {key!r}{has}. Name the column whose value is the same when the row is "
+        "sent again, or pass a function of a row."
+    )
+
+
+def _columns_of(row: object) -> list[str]:
+    if isinstance(row, Mapping):
+        return [*map(str, row)]
+    return [*map(str, getattr(row, "__fields__", ()))]  # of Spark's rows
+
+
+def check_journal(client: Client, *, several: bool) -> None:
+    """
+    Check that the client has a journal, and with *several* processes one that they share.
+
+    Raises:
+        ConfigurationError: It has not.
+    """
+    journal: Any = client._view.core.writes.journal  # noqa: SLF001 - as above
+    if keys_of(journal) is None:
+        raise ConfigurationError(
+            "journal: the client has none, so nobody would know which rows were sent. Make it with "
+            f"journal='calls.db' for one process. {_SHARE}"
+        )
+    if several and not journal.is_shared:
+        raise ConfigurationError(
+            f"journal: a file belongs to one process, and an engine has several. {_SHARE}"
+        )
+
+
+def _misuse(argument: str, takes: str) -> ConfigurationError:
+    return ConfigurationError(f"{argument}: {takes}.")

@@ -1,0 +1,100 @@
+"""Tasks of Celery that are run again, in this process: no broker is needed for what the base class does."""
+
+from __future__ import annotations
+
+import pytest
+
+from invsvc_async import Client, ConfigurationError, KeyConflictError, ReconcilePolicy
+from invsvc_async.testing import serving
+from tests.support.database import database
+
+pytest.importorskip("celery", reason="celery is not installed")
+
+from celery import Celery
+
+from invsvc_async.engines.celery import KeyedTask
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+URL = "https://tasks.example/17"
+
+
+class Quick(KeyedTask):
+    abstract = True
+    retry_backoff = False
+    default_retry_delay = 0
+
+    @staticmethod
+    def make_client():
+        policy = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.3)
+        return Client.from_env(reconcile=policy, on_secret=lambda *_: None)
+
+
+@pytest.fixture(autouse=True)
+def service(monkeypatch, request):
+    with serving() as running:
+        monkeypatch.setenv("INVSVC_BASE_URL", running.base_url)
+        monkeypatch.setenv("INVSVC_API_KEY", running.api_key)
+        place = database().at(namespace=request.node.name[:60], silence=1)
+        monkeypatch.setenv("INVSVC_JOURNAL", place)
+        yield running
+
+
+@pytest.fixture
+def register():
+    app = Celery("tasks", broker="memory://", set_as_current=False)
+
+    @app.task(base=Quick, bind=True, name="register")
+    def task(task, url, name=""):
+        write = task.client.webhooks.create(url=url, events=["invoice.created"])
+        return task.send(write, name=name).id
+
+    return task
+
+
+def test_task_that_is_delivered_twice(service, register):
+    """It has one effect, and both runs return the same."""
+    first, again = (
+        register.apply((URL,), task_id="order-17", throw=True).get() for _ in range(2)
+    )
+    other = register.apply((URL,), task_id="order-18", throw=True).get()
+    assert first == again != other
+    assert len(service.ledger.effects("webhooks.create")) == 2
+
+
+def test_task_whose_answer_is_lost(service, register):
+    """It is settled in its run."""
+    service.script("webhooks.create", "reset")
+    made = register.apply((URL,), task_id="order-17", throw=True).get()
+    assert [each.target for each in service.ledger.effects("webhooks.create")] == [made]
+
+
+def test_task_that_is_limited(service, register):
+    """It runs again, also after a 429 that says when."""
+    service.script("webhooks.create", "429 after 1", "503", "503")
+    made = register.apply((URL,), task_id="order-17").get()
+    assert [each.target for each in service.ledger.effects("webhooks.create")] == [made]
+
+
+def test_two_writes_of_a_task(service, register):
+    """The second needs a name; without one, its key has another write."""
+    register.apply((URL,), task_id="order-17", throw=True)
+    with pytest.raises(KeyConflictError):
+        register.apply((f"{URL}/b",), task_id="order-17", throw=True)
+    register.apply((f"{URL}/b", "b"), task_id="order-17", throw=True)
+    assert len(service.ledger.effects("webhooks.create")) == 2
+
+
+def test_task_that_is_called_as_a_function(service, register):
+    """It has no id, which is said in words; nothing is sent."""
+    with pytest.raises(ConfigurationError, match="the task has no id"):
+        register(URL)
+    assert not service.ledger.effects()
+
+
+def test_file_as_journal(service, register, monkeypatch, tmp_path):
+    """Workers cannot share it, which is said in words."""
+    monkeypatch.setenv("INVSVC_JOURNAL", str(tmp_path / "calls.db"))
+    with pytest.raises(ConfigurationError, match="a file belongs to one process"):
+        register.apply((URL,), task_id="order-17", throw=True)
+    assert not service.ledger.effects()
