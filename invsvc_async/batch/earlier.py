@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
-from invsvc_async.durable.last_writes import (
-    in_flight_of,
-    last_writes,
-    learn,
-    take_claims,
-    unknown_of,
-)
+from invsvc_async.durable.last_writes import learn, take_claims
 from invsvc_async.durable.records import intent_of
+from invsvc_async.durable.store.states import in_flight_of, last_writes, unknown_of
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.reconcile.kinds import replaces
 
@@ -25,7 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.intent import Intent
 
 

@@ -16,11 +16,11 @@ from invsvc_async.batch.file_check import Checkpoint
 from invsvc_async.batch.result import Result, Summary, Worker, outcome_in
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.facts import SET
-from invsvc_async.durable.leases import dead
 from invsvc_async.durable.records import verdict_and_record
-from invsvc_async.durable.scripts import KNOWN, Known, add
-from invsvc_async.durable.store import store_at
+from invsvc_async.durable.store.facts import SET
+from invsvc_async.durable.store.members import dead, with_status
+from invsvc_async.durable.store.opening import store_at
+from invsvc_async.durable.store.scripts import KNOWN, Known, add
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
@@ -60,9 +60,6 @@ SELECT m.name FROM {{s}}members AS m
     AND NOT {dead("(m.name || '.')")} AND (
         EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
         OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{_INPUT}' || m.name)) LIMIT 1
-"""
-_MEMBERS = """
-SELECT status, begun, seen, {now} - seen, sends FROM {s}members WHERE status IS NOT NULL ORDER BY begun, name
 """
 _WITH_SECRET = [
     each.name
@@ -250,7 +247,7 @@ async def workers_of(entries: Entries) -> list[Worker]:
             alive=sends >= 0 and silent < _SILENT * entries.store.silence,
             ended=sends < 0,
         )
-        for status, begun, seen, silent, sends in await entries.store.rows(_MEMBERS)
+        for status, begun, seen, silent, sends in await with_status(entries.store)
     ]
 
 

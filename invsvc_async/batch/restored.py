@@ -16,15 +16,15 @@ import attrs
 from invsvc_async.client import Client, options_of
 from invsvc_async.codec import envelope
 from invsvc_async.durable.intents import in_doubt, seen_undone
-from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.restored import NOT_RESTORED, marked
+from invsvc_async.durable.store.restored import NOT_RESTORED, marked
+from invsvc_async.durable.store.states import Left
 from invsvc_async.errors import ServiceError
 from invsvc_async.reconcile.compare import same
 from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
 

@@ -26,11 +26,13 @@ from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import Commons, Packed, in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
-from invsvc_async.durable.leases import Lane, Leases, end_lane, new_lane
+from invsvc_async.durable.leases import Lane, Leases
 from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcome_of
 from invsvc_async.durable.resolve import is_being_done, note, resolve
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.store import Store, store_at, without_names
+from invsvc_async.durable.store.lanes import end_lane, new_lane
+from invsvc_async.durable.store.members import forget as forget_member
+from invsvc_async.durable.store.opening import Store, store_at, without_names
+from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import Script, slices
@@ -638,10 +640,8 @@ class ClientJournal:
                 if self._remover is not None:
                     await asyncio.wait([self._remover])
                 await self._store.idle()
-                await self._store.run(partial(end_lane, lane))
-                await self._store.rows(
-                    "DELETE FROM {s}members WHERE name = $1", leases.name
-                )
+                await self._store.run(partial(end_lane, lane.number, lane.token))
+                await forget_member(self._store, leases.name)
 
 
 def _note_failure(opening: asyncio.Task[None]) -> None:

@@ -31,11 +31,11 @@ from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.key_order import MINE, Turn, begin, lost_lane
-from invsvc_async.durable.last_writes import Left, claim_by, left_by
-from invsvc_async.durable.leases import Lane, dead, living, member_of
+from invsvc_async.durable.last_writes import claim_by, left_by
 from invsvc_async.durable.records import done_entry, entry_of
-from invsvc_async.durable.restored import IS_OPEN
-from invsvc_async.durable.scripts import HEARD, add
+from invsvc_async.durable.store.members import dead, living, member_of
+from invsvc_async.durable.store.restored import IS_OPEN
+from invsvc_async.durable.store.scripts import HEARD, add
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.findings import is_unique
@@ -47,8 +47,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.journal import ClientJournal
     from invsvc_async.durable.key_starts import Start
-    from invsvc_async.durable.postgres_store import PostgresStore
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.durable.store.postgres import PostgresStore
+    from invsvc_async.durable.store.states import Left
     from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.storage.dialect import Cell, Script

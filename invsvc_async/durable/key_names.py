@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from invsvc_async.durable.facts import Facts
-from invsvc_async.durable.restored import NOT_RESTORED, close_restored, marked
+from invsvc_async.durable.store.facts import Facts
+from invsvc_async.durable.store.restored import NOT_RESTORED, close_restored, marked
 from invsvc_async.errors import ConfigurationError, JournalError, KeyConflictError
 from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.restored import Mark
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.durable.store.restored import Mark
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 

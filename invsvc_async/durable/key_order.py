@@ -16,8 +16,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import SENT, SET_SENT, LostLaneError, State, columns_of
-from invsvc_async.durable.leases import dead
-from invsvc_async.durable.scripts import COMMONS
+from invsvc_async.durable.store.members import dead
+from invsvc_async.durable.store.scripts import COMMONS
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
 
 

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.key_order import UNKNOWN, ahead_of
-from invsvc_async.durable.last_writes import Left, close_line, learn, take_claims
+from invsvc_async.durable.last_writes import close_line, learn, take_claims
+from invsvc_async.durable.store.states import Left
 from invsvc_async.durable.unknown_writes import UnknownVerdict, UnknownWrites
 from invsvc_async.storage.dialect import MOST, slices
 

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.journal import ClientJournal
     from invsvc_async.durable.key_starts import Start
     from invsvc_async.durable.resolve import Resolution
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.client_core import ClientCore, ClientOptions

@@ -44,7 +44,6 @@ from invsvc_async.durable.entry import (
 )
 from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.leases import living, member_of
 from invsvc_async.durable.records import (
     Record,
     encoded,
@@ -55,9 +54,10 @@ from invsvc_async.durable.records import (
     verdict_and_record,
     verdict_record,
 )
-from invsvc_async.durable.restored import marked
-from invsvc_async.durable.scripts import HEARD
-from invsvc_async.durable.tables import count
+from invsvc_async.durable.store.members import living, member_of
+from invsvc_async.durable.store.restored import marked
+from invsvc_async.durable.store.scripts import HEARD
+from invsvc_async.durable.store.tables import count
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.compare import names_another
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.history import Secret
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.scripts import keep_verdicts, take_verdicts
+from invsvc_async.durable.store.scripts import keep_verdicts, take_verdicts
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.dialect import slices
 

@@ -14,7 +14,7 @@ from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.client_core import ClientCore

@@ -11,8 +11,8 @@ from invsvc_async.outbox.entries import OutboxEntries, Statement, columns_of, no
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.postgres_store import PostgresStore
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.durable.store.postgres import PostgresStore
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.client_core import ClientCore
 

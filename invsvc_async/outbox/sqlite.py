@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, ClassVar
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_lost
-from invsvc_async.durable.restored import mark_restored
-from invsvc_async.durable.scripts import KNOWN, add, may_drop
-from invsvc_async.durable.sqlite_store import DIALECT
-from invsvc_async.durable.store import file_at
+from invsvc_async.durable.store.opening import file_at
+from invsvc_async.durable.store.restored import mark_restored
+from invsvc_async.durable.store.scripts import KNOWN, add, may_drop
+from invsvc_async.durable.store.sqlite import DIALECT
 from invsvc_async.errors import JournalError
 from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.entries import OutboxEntries, Statement, columns_of, not_there

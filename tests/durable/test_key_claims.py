@@ -14,8 +14,8 @@ from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED, KeyTakenError
 from invsvc_async.durable.key_order import Turn
-from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.restored import mark_restored
+from invsvc_async.durable.store.restored import mark_restored
+from invsvc_async.durable.store.states import Left
 from tests.batch.conftest import client_of
 from tests.durable.test_restored import SOON
 from tests.durable.writing import create, cut_off, rename
@@ -653,7 +653,7 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(
     assert service.arrivals("webhooks.create") == sends
 
 
-@pytest.mark.parametrize("step", ["_take", "_move"])
+@pytest.mark.parametrize("step", ["take_lanes", "_move"])
 @pytest.mark.parametrize("is_done", [True, False])
 async def test_entries_of_a_dead_process_whose_recovery_failed(
     service, shared, monkeypatch, step, is_done

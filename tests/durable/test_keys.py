@@ -28,7 +28,7 @@ from invsvc_async import (
 from invsvc_async.client import options_of
 from invsvc_async.durable import key_claims
 from invsvc_async.durable.entries import JournalEntries
-from invsvc_async.durable.restored import NOT_RESTORED
+from invsvc_async.durable.store.restored import NOT_RESTORED
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
 from tests.durable.stores import go_to_another_timeline

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store.states import Left
 from tests.durable.stores import SENT, counts, numbers, store_of
 from tests.support.waiting import until_no
 

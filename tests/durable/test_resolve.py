@@ -29,7 +29,7 @@ from invsvc_async import (
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.resolve import resolution, resolve
-from invsvc_async.durable.restored import mark_restored
+from invsvc_async.durable.store.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
 from tests.durable.test_key_claims import claims_of, rows_of, under_way

@@ -14,7 +14,7 @@ from invsvc_async import ConfigurationError, JournalError, Timeouts, Verdict
 from invsvc_async.durable import journal as client_journal
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.leases import Leases
-from invsvc_async.durable.postgres_store import PostgresStore
+from invsvc_async.durable.store.postgres import PostgresStore
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.durable.child import process
 from tests.durable.writing import cut_off

@@ -52,7 +52,7 @@ def test_list(tmp_path):
 def test_process_and_files_after_mutants(tmp_path):
     """Functions, constants and files are those that ship again."""
     from invsvc_async.batch.dispatcher import Dispatcher
-    from invsvc_async.durable import postgres_store
+    from invsvc_async.durable.store import postgres as postgres_store
     from invsvc_async.reconcile import facts
 
     def now():
@@ -83,7 +83,8 @@ def test_process_and_files_after_mutants(tmp_path):
 
 def test_constant_of_the_same_name_and_value_in_another_module():
     """It stays as it is."""
-    from invsvc_async.durable import facts, results
+    from invsvc_async.durable import results
+    from invsvc_async.durable.store import facts
 
     with in_process(
         Mutant("fewer", (), [("durable/results.py", "_AT_ONCE = 200", "_AT_ONCE = 7")])
@@ -100,7 +101,7 @@ def test_constant_that_another_module_has_imported():
         Mutant(
             "later",
             (),
-            [("durable/scripts.py", "e.done_at < $1 AND", "e.done_at > $1 AND")],
+            [("durable/store/scripts.py", "e.done_at < $1 AND", "e.done_at > $1 AND")],
         )
     ):
         assert before.replace("done_at <", "done_at >") == entries.FIND_OLD

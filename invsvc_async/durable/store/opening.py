@@ -6,15 +6,15 @@ import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.tables import Opening
+from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.tables import Opening
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from invsvc_async.durable.postgres_store import PostgresStore
+    from invsvc_async.durable.store.postgres import PostgresStore
 
 Store: TypeAlias = "SqliteStore | PostgresStore"  # both have the same methods
 
@@ -44,7 +44,7 @@ def store_at(
             )
         return store
     try:
-        from invsvc_async.durable.postgres_store import PostgresStore
+        from invsvc_async.durable.store.postgres import PostgresStore
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{kind}: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"

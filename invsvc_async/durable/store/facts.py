@@ -12,7 +12,7 @@ from invsvc_async.storage.dialect import slices
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.transport.client_core import ClientCore
 
 
@@ -20,6 +20,8 @@ SET: Final = """
 INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
 FIND: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
+# the fact that says in a file who gives the verdicts of what is sent now
+TAKER: Final = "taker"
 _AT_ONCE = 200
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
-from invsvc_async.durable.leases import SEEN, dead, living, member_of
 from invsvc_async.durable.records import may_be_sent
-from invsvc_async.durable.restored import marked
-from invsvc_async.durable.tables import count
+from invsvc_async.durable.store.members import SEEN, dead, living, member_of
+from invsvc_async.durable.store.restored import marked
+from invsvc_async.durable.store.tables import count
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import MOST, Cell, Script, slices
 

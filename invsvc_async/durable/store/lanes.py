@@ -1,0 +1,108 @@
+"""
+The lanes of a store, each with the token of the process that owns it: taking, releasing, and moving them.
+
+Who takes a lane sets its own token on it, under a lock on the lane's row.  Each store of an entry checks the
+token under that lock, so after a take-over, those of the previous owner are rejected.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from invsvc_async.durable.store.facts import SET, TAKER
+from invsvc_async.durable.store.members import dead, living, member_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+_NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
+_OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
+_FREE: Final = f"""
+SELECT id, owner FROM {{s}}lanes AS l WHERE (owner IS NULL OR {dead("l.owner")}) AND credential LIKE $3
+    ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
+"""
+_UNANSWERED: Final = (
+    "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}"
+)
+_TAKE: Final = """
+UPDATE {s}lanes AS l SET owner = given.token
+FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
+"""
+_RELEASE: Final = "UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}"
+_LOCK_OWN: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}"
+_HAS_OPEN: Final = (
+    "SELECT 1 FROM {s}entries WHERE lane = $1 AND done_at IS NULL LIMIT 1"
+)
+_FREE_OWN: Final = "UPDATE {s}lanes SET owner = NULL WHERE id = $1"
+_DELETE_OWN: Final = "DELETE FROM {s}lanes WHERE id = $1"
+
+
+class OwnedLane(Protocol):
+    """A lane of this process, which owns it while *token* is on the lane."""
+
+    number: int
+    token: str
+
+    def doubt(self) -> None:
+        """Note that something was not stored, so another process may have the lane."""
+        ...
+
+
+def take_lanes(
+    tokens: str,
+    silence: float,
+    most: int,
+    credential: str,
+    unanswered: Sequence[str],
+    taker: str | None,
+) -> Script[dict[int, bool]]:
+    """
+    Acquire up to *most* lanes that have no owner, or a silent one; return whether each was free.
+
+    Their new tokens begin with *tokens*. *unanswered* are beginnings of tokens of earlier tries.
+    """
+    rows = yield _FREE, (silence, most, credential)
+    alive = yield from living(silence, (owner for _, owner in rows))
+    # which seems silent if the database's clock was set ahead meanwhile
+    alive.add(member_of(tokens))
+    taken = {
+        lane: owner is None
+        for lane, owner in rows
+        if owner is None or member_of(owner) not in alive
+    }
+    # what those tries have taken is ours, and perhaps not free
+    for earlier in unanswered:
+        for (lane,) in (yield _UNANSWERED, (earlier,)):
+            taken[lane] = False
+    if taken:
+        yield _TAKE, ([(lane, f"{tokens}{lane}") for lane in taken],)
+    if taken and taker is not None:
+        yield f"{{sqlite}}{SET}", (TAKER, taker)
+    return taken
+
+
+def new_lane(token: str, credential: str) -> Script[int]:
+    """Make a lane that belongs to *token*."""
+    # an earlier try's reply may be lost
+    found = yield _OF_TOKEN, (token,)
+    [(lane,)] = found or (yield _NEW, (token, credential))
+    return int(lane)
+
+
+def end_lane(number: int, token: str) -> Script[None]:
+    """Delete the lane of a process that ends, or release the lane if it has open entries."""
+    if not (yield _LOCK_OWN, (number, token)):
+        return
+    if (yield _HAS_OPEN, (number,)):
+        yield _FREE_OWN, (number,)
+    else:
+        yield _DELETE_OWN, (number,)
+
+
+async def release_lanes(store: Store, tokens: list[str]) -> None:
+    """Release the lanes that *tokens* own."""
+    await store.rows(_RELEASE, tokens)
