@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.durable.done_at import SLACK
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.store.facts import Facts
+from invsvc_async.durable.store.lanes import FREED
 from invsvc_async.durable.store.migrations import FLAGS_IN_TEXT, WITH_FLAGS
 from invsvc_async.durable.store.opening import Store, store_at, without_names
 from invsvc_async.durable.store.scripts import FIND_OLD, KNOWN, drop, prune, reopen

@@ -24,12 +24,11 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import Commons, Packed, in_doubt, pack
-from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Lane, Leases
 from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcome_of
 from invsvc_async.durable.resolve import is_being_done, note, resolve
-from invsvc_async.durable.store.lanes import end_lane, new_lane
+from invsvc_async.durable.store.lanes import ENDED, FREED, end_lane, new_lane
 from invsvc_async.durable.store.members import forget as forget_member
 from invsvc_async.durable.store.opening import Store, store_at, without_names
 from invsvc_async.durable.store.sqlite import SqliteStore

@@ -42,7 +42,6 @@ from invsvc_async.durable.entry import (
     columns_of,
     entry_in,
 )
-from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.records import (
     Record,
@@ -54,6 +53,7 @@ from invsvc_async.durable.records import (
     verdict_and_record,
     verdict_record,
 )
+from invsvc_async.durable.store.lanes import FREED
 from invsvc_async.durable.store.members import living, member_of
 from invsvc_async.durable.store.restored import marked
 from invsvc_async.durable.store.scripts import HEARD

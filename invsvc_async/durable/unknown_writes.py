@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.last_writes import close_line
+from invsvc_async.durable.store.order import UnknownVerdict
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.history import Reading
 from invsvc_async.writes.state_reads import StateReader
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 
 
 _MOST: Final = 10_000  # verdicts that are remembered
-
-
-class UnknownVerdict(NamedTuple):
-    """A verdict of an entry; ``done_at`` only tells it from the next verdict of the entry."""
-
-    seq: int
-    done_at: int | None
 
 
 class UnknownWrites:

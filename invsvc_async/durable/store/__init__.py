@@ -11,6 +11,8 @@ All SQL of its tables is in this folder.
 ``migrations``      what each version of the tables has changed
 ``members``         the processes that use a store, and which of them live
 ``lanes``           which process has which entries
+``claims``          the entries of keys: claiming, looking, taking over, releasing
+``order``           who comes before whom among the writes to one thing, and who is overtaken
 ``states``          what the last write left of each thing, and which may still have an effect
 ``scripts``         adding, reopening, dropping and pruning entries; who gives verdicts
 ``facts``           what holds for a whole store

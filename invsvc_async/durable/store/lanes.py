@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.durable.store.facts import SET, TAKER
 from invsvc_async.durable.store.members import dead, living, member_of
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
+FREED: Final = (
+    0  # the lane of entries of keys that nobody has: their process lives, or may
+)
+ENDED: Final = -1  # the same; their process is provably done with them
+MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
 _OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
 _FREE: Final = f"""
@@ -50,6 +56,19 @@ class OwnedLane(Protocol):
     def doubt(self) -> None:
         """Note that something was not stored, so another process may have the lane."""
         ...
+
+
+def lost_lane() -> LostLaneError:
+    """Return the error for a change by a process that another one took for dead."""
+    return LostLaneError(
+        "the journal of this process now belongs to another. Nothing was sent."
+    )
+
+
+def check_owned(lane: OwnedLane) -> Script[None]:
+    """Raise LostLaneError if *lane* belongs to another process; otherwise it stays until the commit."""
+    if not (yield MINE, (lane.number, lane.token)):
+        raise lost_lane()
 
 
 def take_lanes(

@@ -13,9 +13,11 @@ What a run waits for before that is in ``key_queue``.
 from __future__ import annotations
 
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from invsvc_async.durable.entry import SENT, SET_SENT, LostLaneError, State, columns_of
+from invsvc_async.durable.entry import SENT, SET_SENT, State, columns_of
+from invsvc_async.durable.store.lanes import check_owned, lost_lane
 from invsvc_async.durable.store.members import dead
 from invsvc_async.durable.store.scripts import COMMONS
 from invsvc_async.reconcile.enums import Verdict
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store.lanes import OwnedLane
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
 
@@ -38,7 +40,7 @@ EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR EXISTS (
 )
 """
 _OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
-UNKNOWN: Final = f"""
+_UNKNOWN: Final = f"""
 SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.UNKNOWN}' AND seq <> $2
 """
 # The first of the earlier writes that are not done, after the place $3; and what is known of the thing.
@@ -70,7 +72,13 @@ _BEGIN: Final = f"""
 UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 number:bigint at:bigint {SENT}}}
     WHERE e.seq = given.number AND e.lane = given.at AND e.done_at IS NULL RETURNING seq
 """
-MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
+
+
+class UnknownVerdict(NamedTuple):
+    """A verdict of an entry; ``done_at`` only tells it from the next verdict of the entry."""
+
+    seq: int
+    done_at: int | None
 
 
 class Ahead(NamedTuple):
@@ -120,33 +128,53 @@ async def ahead_of(
     )
 
 
+async def unknown_beside(store: Store, thing: str, own: int) -> list[UnknownVerdict]:
+    """Return the verdicts UNKNOWN of the writes to *thing*, but for the one with the number *own*."""
+    return [UnknownVerdict(*row) for row in await store.rows(_UNKNOWN, thing, own)]
+
+
 async def is_overtaken(store: Store, thing: str, place: int) -> bool:
     """Return whether a write to *thing* that is later than *place* was sent."""
     [(found,)] = await store.rows(_OVERTAKEN, thing, place)
     return bool(found)
 
 
-def begin(
+async def begin(
+    store: Store,
     entry: Entry,
-    lane: Lane,
-    common: Sequence[tuple[int, str]],
-    silence: float,
+    lane: OwnedLane,
     passed: Sequence[int],
     *,
     creates: bool,
-) -> Script[Turn]:
+) -> Turn:
     """
-    Store *entry*, with the *common* part of its intent, as being sent, if its turn has come.
+    Store *entry* as being sent, if its turn has come; return whether it has.
 
     Those *passed* over may have been sent; nobody has them, and it need not wait for them. One that *creates*
     is not overtaken.
 
     Raises:
         LostLaneError: Another process has the entry.
+        JournalError: The store cannot be used.
     """
+    common = [each for each in store.commons.fresh() if each[0] == entry.common]
+    script = partial(
+        _begin, entry, lane, common, store.silence, passed, creates=creates
+    )
+    return await store.run(script)
+
+
+def _begin(
+    entry: Entry,
+    lane: OwnedLane,
+    common: Sequence[tuple[int, str]],
+    silence: float,
+    passed: Sequence[int],
+    *,
+    creates: bool,
+) -> Script[Turn]:
     yield "SELECT {durably}", ()
-    if not (yield MINE, (lane.number, lane.token)):
-        raise lost_lane()
+    yield from check_owned(lane)
     yield _LOCK, (entry.thing,)
     if not creates and (yield _OVERTAKEN, (entry.thing, entry.place))[0][0]:
         return Turn.OVERTAKEN
@@ -157,10 +185,3 @@ def begin(
     if not (yield _BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)):
         raise lost_lane()
     return Turn.BEGUN
-
-
-def lost_lane() -> LostLaneError:
-    """Return the error for a change by a process that another one took for dead."""
-    return LostLaneError(
-        "the journal of this process now belongs to another. Nothing was sent."
-    )
