@@ -21,6 +21,7 @@ from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.lanes import FREED
 from invsvc_async.durable.store.migrations import FLAGS_IN_TEXT, WITH_FLAGS
 from invsvc_async.durable.store.opening import Store, store_at, without_names
+from invsvc_async.durable.store.order import keys_before
 from invsvc_async.durable.store.scripts import FIND_OLD, KNOWN, drop, prune, reopen
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.errors import InvalidRequestError
@@ -228,13 +229,7 @@ class Entries:
 
     async def ahead_of(self, entry: Entry) -> list[str]:
         """Return the keys of the writes for which *entry* waits: earlier ones to the same thing."""
-        text = "SELECT key FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 ORDER BY place"
-        return [
-            key
-            for (key,) in await self.store.rows(
-                f"{text} LIMIT 100", entry.thing, entry.place
-            )
-        ]
+        return await keys_before(self.store, entry.thing, entry.place)
 
     async def owner_of(self, lane: int) -> Owner | None:
         """Return who has *lane*, if anybody has."""

@@ -1,13 +1,21 @@
 """
-The order of the writes to one thing under keys: who comes before whom, and who is overtaken.
+The order of the writes to one thing: who comes before whom, and who is overtaken.
 
-The places of a thing's writes are the order in which their keys were claimed first.  A write is overtaken
-once a later one was sent: that is done with an effect, or UNKNOWN, or about to be sent.  What only waits
-overtakes nothing, so a queue whose process has ended is sent by the next one that runs it.
+The places of a thing's writes are the order in which they were stored first; a retry may give a write a new
+place, at the end.  A write is *overtaken* once a later one was sent: that is done with an effect, or UNKNOWN,
+or about to be sent.  What only waits overtakes nothing, so a queue whose process has ended is sent by the
+next one that runs it.  A create replaces nothing, so it is not overtaken: it waits also for later ones.
 
-That a write may begin is decided in one transaction, under the lock of its thing, which also notes that it
-is about to be sent.  So of an earlier and a later one that look at the same moment, one sees the other.
-What a run waits for before that is in ``key_queue``.
+===================  ==================================================================================
+who asks             how it is decided
+===================  ==================================================================================
+a run of a key       in the database, since any process may run any key: ``ahead_of`` says what to wait
+                     for (``durable/key_queue.py``), and ``begin`` whether it may be sent.  That is one
+                     transaction, under the lock of the thing, which also notes that it is about to be
+                     sent.  So of an earlier and a later one that look at once, one sees the other
+a dispatcher         by ``LatePlaces``, since it has all writes of a thing, in one lane, and reads them
+(batch, outbox)      in the order of their places (``batch/dispatcher.py``, ``batch/earlier.py``)
+===================  ==================================================================================
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ from invsvc_async.durable.store.scripts import COMMONS
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.lanes import OwnedLane
@@ -38,6 +46,14 @@ EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR EXISTS (
     SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND done_at IS NULL
         AND state = {State.SENDING:d}
 )
+"""
+# The last place of each thing at which something may have been sent that is not done; creates overtake none.
+_IN_FLIGHT: Final = f"""
+SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
+    AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
+"""
+_KEYS_BEFORE: Final = """
+SELECT key FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 ORDER BY place LIMIT 100
 """
 _OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
 _UNKNOWN: Final = f"""
@@ -79,6 +95,26 @@ class UnknownVerdict(NamedTuple):
 
     seq: int
     done_at: int | None
+
+
+class LatePlaces:
+    """
+    The last places of some writes, by thing; earlier writes to the same thing come too late.
+
+    Begins with the last *places* that are known.
+    """
+
+    def __init__(self, places: Mapping[str, int] | None = None) -> None:
+        self._places: dict[str, int] = {} if places is None else {**places}
+
+    def note(self, thing: str | None, place: int) -> None:
+        """Note a write to *thing* at *place*; one to no thing that others write to overtakes nothing."""
+        if thing is not None and place > self._places.get(thing, 0):
+            self._places[thing] = place
+
+    def overtake(self, thing: str, place: int) -> bool:
+        """Return whether one of the writes is later than that to *thing* at *place*."""
+        return self._places.get(thing, 0) > place
 
 
 class Ahead(NamedTuple):
@@ -131,6 +167,23 @@ async def ahead_of(
 async def unknown_beside(store: Store, thing: str, own: int) -> list[UnknownVerdict]:
     """Return the verdicts UNKNOWN of the writes to *thing*, but for the one with the number *own*."""
     return [UnknownVerdict(*row) for row in await store.rows(_UNKNOWN, thing, own)]
+
+
+async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
+    """Return the entries of *things* with the verdict UNKNOWN."""
+    return await store.entries(
+        f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things)
+    )
+
+
+async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
+    """Return the last place of each of *things* that may have been sent, and is not done; no creates."""
+    return dict(map(tuple, await store.rows(_IN_FLIGHT, list(things))))
+
+
+async def keys_before(store: Store, thing: str | None, place: int) -> list[str]:
+    """Return the keys of the first writes to *thing* before *place* that are not done."""
+    return [key for (key,) in await store.rows(_KEYS_BEFORE, thing, place)]
 
 
 async def is_overtaken(store: Store, thing: str, place: int) -> bool:

@@ -1,5 +1,5 @@
 """
-What the last write left of each thing, and which writes to it may still have an effect.
+What the last write left of each thing, and which webhooks creates made.
 
 A store has one row for each thing that was changed.  Rows contain no secrets.
 """
@@ -10,24 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from invsvc_async.durable.entry import State
-from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.opening import Store
 
 
 _LAST: Final = (
     "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
 )
-_IN_FLIGHT: Final = f"""
-SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
-    AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
-"""
 _CLAIMS: Final = """
 SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq
 """
@@ -49,11 +42,6 @@ class Left(msgspec.Struct, frozen=True):
     place: int = 0
 
 
-async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
-    """Return the last entry of each of *things* that may have been sent, and is not done; no creates."""
-    return dict(map(tuple, await store.rows(_IN_FLIGHT, list(things))))
-
-
 async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
     """Return what the last finished write to each of *things* left of it."""
     return [
@@ -61,13 +49,6 @@ async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
         for some in slices(things, MOST)
         for row in await store.rows(_LAST, some)
     ]
-
-
-async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
-    """Return the entries of *things* with the verdict UNKNOWN."""
-    return await store.entries(
-        f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things)
-    )
 
 
 async def claims_of(store: Store, things: Sequence[str]) -> list[tuple[str, str]]:
