@@ -151,6 +151,7 @@ class StoreModel(RuleBasedStateMachine):
     def entry(self, key, row, outcome=None):
         (found,) = self.done(self.store.entries("e.key = $1", key))
         found.state, found.verdict, found.outcome = row.state, row.verdict, outcome
+        found.flags = row.flags
         found.intent, found.done_at = (
             SENT if row.sends else FRESH,
             1 if row.state is State.DONE else None,
