@@ -1,5 +1,5 @@
 """
-What runs of keys do together in one process: claims in one statement, waits for other runs, and their ends.
+The runs of keys in one process, as far as they act together: claims, waits for other runs, and ends.
 
 Who waits for another run looks from time to time, and at once when the store hears of a change in that lane.
 The statements are in ``store/claims``.  When a process counts as dead is decided in ``leases``.
@@ -61,7 +61,7 @@ _TO_END: Final = 1.0  # s that the journal has to store what runs have left
 
 
 class Claimant(Protocol):
-    """A run that claims a key: where it is, and what it knows of its entry once it is inserted."""
+    """A run of a key: its lane, and the number, place and turn of the entry once that is inserted."""
 
     name: str
     thing: str | None
@@ -73,7 +73,7 @@ class Claimant(Protocol):
 
 
 class _Asked(NamedTuple):
-    """A claim that is asked for, and the future that gets what came of it; ``None``: it is not known."""
+    """A wanted claim, and the future for the result; ``None`` if the result is not known."""
 
     run: Claimant
     entry: Entry
@@ -186,7 +186,7 @@ class Claims:
         self, entry: Entry, lane: Lane, *, to: int | None = None
     ) -> Taken | None:
         """
-        Move an entry that nobody has to *lane*, or to the lane number *to*; return ``None`` if one has it.
+        Move *entry* to *lane*, or to the lane number *to*; return ``None`` if a living process has it.
 
         Raises:
             LostLaneError: The lane belongs to another process.

@@ -227,7 +227,7 @@ def _digest(value: object) -> str:
 
 
 def conflict_of(spec: WriteSpec, stored: str, mine: str) -> Conflict | None:
-    """Return in what *spec*, with the digests *mine*, is another write than that *stored* under its key."""
+    """Return how *spec*, with the digests *mine*, differs from the write whose digests are *stored*."""
     if stored == mine:
         return None
     theirs = _decode(stored)

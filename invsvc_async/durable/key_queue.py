@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from invsvc_async.durable.last_writes import close_line, learn, take_claims
 from invsvc_async.durable.store.claims import Abandoned, Finished, Held
 from invsvc_async.durable.store.lanes import ENDED, FREED
-from invsvc_async.durable.store.order import ahead_of, unknown_beside
+from invsvc_async.durable.store.order import ahead_of, entries_at, unknown_beside
 from invsvc_async.durable.store.states import Left
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.storage.dialect import MOST, slices
@@ -108,7 +108,7 @@ class Queue:
             await unknown_beside(self._store, run.thing, run.seq)
         )
         for some in slices(fresh, MOST):
-            unknown = await self._store.entries("e.seq {any 1 bigint}", some)
+            unknown = await entries_at(self._store, some)
             await self._unknown.close_lines(
                 unknown, run.options, since=self._claims.alone_since
             )
@@ -137,7 +137,7 @@ class Queue:
                 return await self._is_passed_sent(run, found.entry)
 
     async def _is_passed_sent(self, run: KeyedRun, entry: Entry) -> bool:
-        """Settle a write that nobody has; pass it over if this client may not read it."""
+        """Settle a write that nobody has; pass it over if this client may not read the thing."""
         if await self._runs.may_settle(entry, run.options):
             await self._runs.settle(entry.key, run.options)
             return False

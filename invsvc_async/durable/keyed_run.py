@@ -1,5 +1,5 @@
 """
-A run of a write under a key: the journal of its driver, which stores in one entry.
+A run of a write under a key: the journal of a driver, for one entry.
 
 The driver knows a journal that accepts a send, or raises.  So that a key has another entry, or that the turn
 of the run has not come, passes through the driver as :class:`KeyTakenError`; ``keys`` makes a result of it.
@@ -170,7 +170,7 @@ class KeyedRun:
             raise KeyTakenError(claim)
 
     def own(self, entry: Entry) -> None:
-        """Go on with *entry*: from now on it may be in the lane of this run, even if its move fails."""
+        """Go on with *entry*, which may be in the lane of the run from now on, even if the move fails."""
         self.seq = entry.seq
         self.place = entry.place
 

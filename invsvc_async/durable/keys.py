@@ -62,6 +62,7 @@ from invsvc_async.durable.store.claims import (
     Held,
     Teller,
     abandoned,
+    load_common_of,
     note_digest,
 )
 from invsvc_async.durable.store.order import is_overtaken
@@ -390,7 +391,7 @@ class Keys:
 
     async def _claimed(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any] | Seen:
         """
-        Claim the key in its order, and run its write; return the entry that has the key if there is one.
+        Claim the key in the order of starts, and run the write; return the entry if the key has one.
 
         If nothing has to be read before the first send, and the journal has all keys, the claim is a part of
         the store before that send.
@@ -621,7 +622,7 @@ class Keys:
     async def _readable(self, entry: Entry) -> Entry:
         """Return *entry* under the user's key; load its common part if another process has stored that."""
         if self.store.commons.lack([entry]):
-            await self.store.entries("e.seq = $1", entry.seq)
+            await load_common_of(self.store, entry)
         return replace(entry, key=key_in(entry.key))
 
     async def _outcome(self, done: Finished) -> Outcome[Any]:
@@ -649,7 +650,7 @@ class Keys:
 def _compared(
     run: KeyedRun, spec: WriteSpec, seen: Seen | None
 ) -> Seen | Conflict | None:
-    """Return what was *seen* under the key of *run*, or in what it is another write than *spec*."""
+    """Return the entry that was *seen* under the key of *run*; a conflict if the write is not *spec*."""
     if seen is None:
         return None
     run.has_started()

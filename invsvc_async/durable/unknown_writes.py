@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.last_writes import close_line
+from invsvc_async.durable.store.facts import now_of
 from invsvc_async.durable.store.order import UnknownVerdict
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.history import Reading
@@ -90,7 +91,7 @@ class UnknownWrites:
         """
         if self._store.silence == inf or entry.done_at is None:
             return 0.0
-        now = float((await self._store.rows("SELECT {now}"))[0][0])
+        now = await now_of(self._store)
         return max(now - entry.done_at / 1000, 0.0)
 
     def _note(self, verdict: UnknownVerdict) -> None:

@@ -652,7 +652,7 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(
     assert service.arrivals("webhooks.create") == sends
 
 
-@pytest.mark.parametrize("step", ["take_lanes", "_move"])
+@pytest.mark.parametrize("step", ["take_lanes", "_move_entries"])
 @pytest.mark.parametrize("is_done", [True, False])
 async def test_entries_of_a_dead_process_whose_recovery_failed(
     service, shared, monkeypatch, step, is_done

@@ -12,21 +12,15 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.store.changes import drop, old_entries, prune, reopen
 from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.lanes import take_lanes
 from invsvc_async.durable.store.members import SEEN
 from invsvc_async.durable.store.restored import place_of
-from invsvc_async.durable.store.scripts import (
-    FIND_OLD,
-    drop,
-    keep_verdicts,
-    prune,
-    reopen,
-    take_verdicts,
-)
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.states import Left
 from invsvc_async.durable.store.tables import Opening
+from invsvc_async.durable.store.verdicts import keep_verdicts, take_verdicts
 from invsvc_async.errors import JournalError
 from tests.durable.stores import (
     KINDS,
@@ -258,7 +252,7 @@ async def test_pruning(store, lane):
             )
     kept = entries["unheard"].seq
     await store.rows("DELETE FROM {s}unheard WHERE seq <> $1", kept)
-    old = dict(await store.rows(FIND_OLD, 5000, 0, 0, 10**9))
+    old = dict(await old_entries(store, 5000, 0, 10**9, unacknowledged=False))
     assert [*old.values()] == ["old", "reopened"]
     await store.run(lambda: reopen(["reopened"], NOT_APPLIED, set()))
     gone = set()

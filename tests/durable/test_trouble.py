@@ -14,9 +14,9 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import entries_of, summary_of, workers_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.store.changes import drop, numbers
 from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.postgres import PostgresStore
-from invsvc_async.durable.store.scripts import drop, numbers
 from invsvc_async.durable.store.tables import Opening
 from invsvc_async.storage import postgres_pool
 from tests.batch.writing import all_of, creates, opened as opened_batch

@@ -15,6 +15,7 @@ from hashlib import blake2b
 import pytest
 
 from invsvc_async.durable.store import (
+    application_table,
     postgres as postgres_store,
     sqlite as sqlite_store,
 )
@@ -25,7 +26,6 @@ from invsvc_async.events.stores import (
     scripts as events,
     sqlite as events_in_sqlite,
 )
-from invsvc_async.outbox import sqlite as outbox_in_sqlite
 from invsvc_async.storage.dialect import PostgresDialect, SqliteDialect
 
 HOW = {
@@ -109,6 +109,6 @@ def test_tables_of_events(which):
 
 def test_table_in_the_file_of_an_application():
     """A change of it has a new version."""
-    version = outbox_in_sqlite._VERSION
-    found = digest([outbox_in_sqlite._TABLES])
+    version = application_table._VERSION
+    found = digest([application_table.TABLES])
     assert TABLES.get(("of the application", "sqlite", version)) == found

@@ -1,21 +1,28 @@
 """
-The store of writes under client journals, batches and outboxes, in SQLite and PostgreSQL.
+The store of writes under client journals, batches and outboxes, in SQLite and PostgreSQL: one deep module.
 
-All SQL of its tables is in this folder.
+All SQL of its tables is in this folder, and nowhere else.  What is outside asks for operations: functions of
+a store, which return named types.  Some are *scripts*, which ``store.run`` runs in one transaction.
 
-==================  ===================================================================================
-``opening``         where a store is, and what opens it
-``sqlite``          connections, transactions and the group commit of a file
-``postgres``        the same of a schema in a database; notifications
-``tables``          the tables, and storing in them
-``migrations``      what each version of the tables has changed
-``members``         the processes that use a store, and which of them live
-``lanes``           which process has which entries
-``claims``          the entries of keys: claiming, looking, taking over, releasing
-``order``           who comes before whom among the writes to one thing, and who is overtaken
-``states``          what the last write left of each thing, and which may still have an effect
-``scripts``         adding, reopening, dropping and pruning entries; who gives verdicts
-``facts``           what holds for a whole store
-``restored``        stores that went back in time, or were copied
-==================  ===================================================================================
+=====================  ================================================================================
+what is asked for      operations
+=====================  ================================================================================
+a store                ``opening``: where it is; ``store_at``.  ``facts``: what holds for all of it
+who lives              ``members``: signs of life.  ``lanes``: who has which entries; take-over
+a write under a key    ``claims``: ``claim`` (Claimed, Finished, Held, Abandoned), ``look``, ``take``,
+                       ``reopen``, ``release``
+order                  ``order``: what comes before a write, ``begin``, who is overtaken
+a send, an end         ``put`` of the store: only if its owner still has the entry
+what was left          ``states``: of things, as the next write to one has to know it
+verdicts               ``verdicts``: who gives each; acknowledged ones.  ``findings``: those of people
+entries                ``changes``: adding, reopening, dropping, pruning.  ``unkeyed``: those of a client
+                       without keys.  ``lists``: what people see
+a batch                ``inputs``: who reads one, and what is added of it
+an outbox              ``enqueued``: by transactions of the application.  ``application_table``: in the
+                       application's own SQLite file
+an older copy          ``restored``: recognising it, and the notes about it
+=====================  ================================================================================
+
+Beneath are ``tables`` (the tables, and storing in them), ``migrations`` (what each version of them has
+changed), and ``sqlite`` and ``postgres`` (connections, transactions, group commit, notifications).
 """

@@ -1,5 +1,5 @@
 """
-The entries of keys: which run of a write has one, from the claim to its release.
+The entries of keys: claiming, looking, taking over, reopening and releasing.
 
 Each change is guarded in its own statement.  A claim inserts an entry unless its key has one.  An entry is
 taken only out of a lane that nobody living owns, released and stored only by the owner of its lane, and
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
+from invsvc_async.durable.store.changes import add
 from invsvc_async.durable.store.lanes import ENDED, FREED, MINE, check_owned
 from invsvc_async.durable.store.members import dead, living, member_of
 from invsvc_async.durable.store.restored import IS_OPEN
-from invsvc_async.durable.store.scripts import HEARD, add
 from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.verdicts import HEARD
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Held(NamedTuple):
 
 class Abandoned(NamedTuple):
     """
-    The entry of the key is not done, and no living process has it, except perhaps the one that asks.
+    The entry of the key is not done, and no living process has it, except perhaps the asking one.
 
     ``sent`` is whether the write may have been sent.
     """
@@ -185,7 +186,7 @@ class Taken(NamedTuple):
 
 
 class ToClaim(NamedTuple):
-    """A new *entry*, and the token of the process that returns the secret of its webhook, if one has to."""
+    """A new *entry*, and the token of the process that has to return the secret of the new webhook."""
 
     entry: Entry
     taker: str | None
@@ -198,7 +199,7 @@ async def claim(
     store: Store, lane: OwnedLane, given: Sequence[ToClaim]
 ) -> dict[str, Claim]:
     """
-    Insert new entries in *lane*, unless their keys have one; return by key what came of it.
+    Insert new entries in *lane*, unless their keys have entries; return the claims by key.
 
     One that is to be stored as being sent, and is not next, is stored as TO DO.  Two writes to one thing are
     not *given* together: the second has to see the first.
@@ -287,6 +288,11 @@ async def abandoned(store: Store) -> list[Entry]:
     return await store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED])
 
 
+async def load_common_of(store: Store, entry: Entry) -> None:
+    """Load the common part of the intent of *entry*, which another process has stored."""
+    await store.entries("e.seq = $1", entry.seq)
+
+
 def _seen_in(row: Sequence[Cell], mine: str | None) -> Seen:
     *fields, owner, lives, untold = row
     entry = entry_in(fields)
@@ -302,7 +308,7 @@ def _seen_in(row: Sequence[Cell], mine: str | None) -> Seen:
 
 async def take(store: Store, entry: Entry, mine: OwnedLane, to: int) -> Taken | None:
     """
-    Move *entry*, as it was seen, to the lane *to*, unless a living process has it; ``None``: one has.
+    Move *entry*, as it was seen, to the lane *to*; return ``None`` if a living process has it.
 
     Raises:
         LostLaneError: The lane *mine*, of this process, belongs to another one.

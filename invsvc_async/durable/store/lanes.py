@@ -1,5 +1,5 @@
 """
-The lanes of a store, each with the token of the process that owns it: taking, releasing, and moving them.
+The lanes of a store, each with the token of its owner: taking, releasing and moving lanes.
 
 Who takes a lane sets its own token on it, under a lock on the lane's row.  Each store of an entry checks the
 token under that lock, so after a take-over, those of the previous owner are rejected.
@@ -7,9 +7,10 @@ token under that lock, so after a take-over, those of the previous owner are rej
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.store.facts import SET, TAKER
 from invsvc_async.durable.store.members import dead, living, member_of
 
@@ -47,8 +48,24 @@ _FREE_OWN: Final = "UPDATE {s}lanes SET owner = NULL WHERE id = $1"
 _DELETE_OWN: Final = "DELETE FROM {s}lanes WHERE id = $1"
 
 
+_LOCK_ALL: Final = (
+    "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {update}"
+)
+_MOVE_KEYED: Final = """
+UPDATE {s}entries SET lane = $2
+WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''
+"""
+_MOVE: Final = (
+    "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL"
+)
+_DELETE_ALL: Final = "DELETE FROM {s}lanes WHERE id {any 1 bigint}"
+_OPEN_IN: Final = (
+    "SELECT key, state FROM {s}entries WHERE lane = $1 AND done_at IS NULL ORDER BY seq"
+)
+
+
 class OwnedLane(Protocol):
-    """A lane of this process, which owns it while *token* is on the lane."""
+    """A lane of this process, for as long as *token* is on the lane."""
 
     number: int
     token: str
@@ -56,6 +73,12 @@ class OwnedLane(Protocol):
     def doubt(self) -> None:
         """Note that something was not stored, so another process may have the lane."""
         ...
+
+
+class TakenLane(OwnedLane, Protocol):
+    """A lane that was taken over; ``was_free``: the last owner has provably done with it."""
+
+    was_free: bool
 
 
 def lost_lane() -> LostLaneError:
@@ -120,6 +143,40 @@ def end_lane(number: int, token: str) -> Script[None]:
         yield _FREE_OWN, (number,)
     else:
         yield _DELETE_OWN, (number,)
+
+
+async def move_entries(
+    store: Store, taken: Sequence[TakenLane], to: OwnedLane
+) -> dict[str, bool]:
+    """
+    Move the entries of the *taken* lanes to the lane *to*, and delete those lanes.
+
+    Return of each key that is in *to* then, in their order, whether its write has a verdict.
+    Entries with a key of the user's own are moved to no process: any run may have them.
+
+    Raises:
+        LostLaneError: The lane *to* belongs to another process.
+    """
+    return await store.run(partial(_move_entries, taken, to))
+
+
+def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str, bool]]:
+    gone = {lane.number for lane in taken if lane.was_free}
+    tokens = {lane.number: lane.token for lane in (*taken, to)}
+    owners = dict((yield _LOCK_ALL, ([*tokens],)))
+    if owners.get(to.number) != to.token:
+        raise LostLaneError("the journal of this process now belongs to another.")
+    ours = sorted(
+        lane
+        for lane, owner in owners.items()
+        if owner == tokens[lane] and lane != to.number
+    )
+    for number, lanes in ((ENDED, gone.intersection(ours)), (FREED, {*ours} - gone)):
+        yield _MOVE_KEYED, (sorted(lanes), number)
+    yield _MOVE, (ours, to.number)
+    yield _DELETE_ALL, (ours,)
+    rows = yield _OPEN_IN, (to.number,)
+    return {key: state == State.DONE for key, state in rows}
 
 
 async def release_lanes(store: Store, tokens: list[str]) -> None:

@@ -1,5 +1,5 @@
 """
-The processes that use a store: their signs of life, and which of them count as living.
+The processes that use a store: their signs of life, and who counts as living.
 
 A sign of life is a time in the table ``members``, of the database's clock.  A process is silent, and counts
 as dead, once its last one is older than its ``silence``, or than that of the process that asks.  What a
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from invsvc_async.durable.store.opening import Store
-    from invsvc_async.storage.dialect import Cell, Script
+    from invsvc_async.storage.dialect import Script
 
 
 # Others may count a process as living for a shorter time than it does itself: the longer one holds.
@@ -89,6 +89,21 @@ class Others(NamedTuple):
     ahead: Sequence[SignAhead]
 
 
+class MemberStatus(NamedTuple):
+    """
+    The last *status* of a process, as JSON.
+
+    ``begun`` and ``seen`` are the times of its first and last sign of life, by the database's clock (s);
+    ``silent`` is how long ago the last one was (s).  ``sends`` is -1 once it has ended.
+    """
+
+    status: str
+    begun: float
+    seen: float
+    silent: float
+    sends: int
+
+
 class Sign(NamedTuple):
     """A sign of life of a process: whether it sends, whether it has nothing to send, and the status."""
 
@@ -119,14 +134,14 @@ def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
 
 
 def living_members(silence: float) -> Script[list[str]]:
-    """Return where the processes are that use the store, as far as they have said it."""
+    """Return where the processes are that use the store, as far as each has said so."""
     found = yield _MEMBERS, (silence,)
     said = (json.loads(status or "{}") for (status,) in found)
     return [f"pid {each.get('pid', '?')} on {each.get('host', '?')}" for each in said]
 
 
 def show(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[Others]:
-    """Store a sign of life of *name*; return which of its *tokens* own lanes, and what others do."""
+    """Store a sign of life of *name*; return which *tokens* own lanes, and what other processes do."""
     yield _SHOW, (name, silence, int(sign.sends), int(sign.hungry), sign.status)
     mine = yield _STILL_OWNED, (tokens,)
     [(members, hungry)] = yield _SENDING, (silence, name)
@@ -135,7 +150,7 @@ def show(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[Oth
 
 
 async def make_old(store: Store, name: str, seen: float, silence: float) -> None:
-    """Make the sign of life that *name* gave at the time *seen* *silence* s old, if it is the last one."""
+    """Make the sign of life that *name* gave at the time *seen* *silence* s old, unless there is a later."""
     await store.rows(_AGE, name, seen, silence)
 
 
@@ -145,7 +160,7 @@ async def forget_the_dead(store: Store) -> None:
 
 
 async def note_end(store: Store, name: str, status: str | None) -> None:
-    """Note that the process *name* has ended, with its last *status*; forget one that never gave any."""
+    """Note that the process *name* has ended, with the last *status*; forget a process without any."""
     await store.rows(f"{_DELETE} AND status IS NULL", name)
     await store.rows(_END, name, status)
 
@@ -155,6 +170,6 @@ async def forget(store: Store, name: str) -> None:
     await store.rows(_DELETE, name)
 
 
-async def with_status(store: Store) -> Sequence[Cell]:
-    """Return the status, begin, last sign, silence since then (s) and ``sends`` of each that has a status."""
-    return await store.rows(_WITH_STATUS)
+async def with_status(store: Store) -> list[MemberStatus]:
+    """Return the processes that have given a status, the longest-running first."""
+    return [MemberStatus(*row) for row in await store.rows(_WITH_STATUS)]

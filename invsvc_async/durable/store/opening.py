@@ -68,6 +68,13 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
     place, mark, query = str(address).partition("?")
     asked = parse_qsl(query, keep_blank_values=True)
     named = {name: value for name, value in asked if name in _NAMES}
+    _check_names(named)
+    rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
+    return (f"{place}?{rest}" if rest else place) if mark and named else address, named
+
+
+def _check_names(named: dict[str, str]) -> None:
+    """Raise ConfigurationError if a value that names a namespace, or says something of it, is invalid."""
     if not re.fullmatch(r"[\w.-]{1,64}", named.get("namespace", "x"), re.ASCII):
         raise ConfigurationError(
             "journal: namespace is invalid. Use 1 to 64 of a-z, A-Z, 0-9, _, - and ."
@@ -77,5 +84,3 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
             raise ConfigurationError(
                 f"journal: {name} is invalid. Use {name}=true, or leave it out."
             )
-    rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
-    return (f"{place}?{rest}" if rest else place) if mark and named else address, named

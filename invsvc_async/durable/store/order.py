@@ -25,9 +25,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import SENT, SET_SENT, State, columns_of
+from invsvc_async.durable.store.changes import COMMONS
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
 from invsvc_async.durable.store.members import dead
-from invsvc_async.durable.store.scripts import COMMONS
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class LatePlaces:
         self._places: dict[str, int] = {} if places is None else {**places}
 
     def note(self, thing: str | None, place: int) -> None:
-        """Note a write to *thing* at *place*; one to no thing that others write to overtakes nothing."""
+        """Note a write to *thing* at *place*; without a thing, a write overtakes nothing."""
         if thing is not None and place > self._places.get(thing, 0):
             self._places[thing] = place
 
@@ -167,6 +167,11 @@ async def ahead_of(
 async def unknown_beside(store: Store, thing: str, own: int) -> list[UnknownVerdict]:
     """Return the verdicts UNKNOWN of the writes to *thing*, but for the one with the number *own*."""
     return [UnknownVerdict(*row) for row in await store.rows(_UNKNOWN, thing, own)]
+
+
+async def entries_at(store: Store, seqs: Sequence[int]) -> list[Entry]:
+    """Return the entries with the numbers *seqs*."""
+    return await store.entries("e.seq {any 1 bigint}", seqs)
 
 
 async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:

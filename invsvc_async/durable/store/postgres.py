@@ -23,6 +23,7 @@ from invsvc_async.durable.entry import (
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.store.changes import COMMONS
 from invsvc_async.durable.store.facts import FIND, SET
 from invsvc_async.durable.store.members import living_members
 from invsvc_async.durable.store.restored import (
@@ -32,7 +33,6 @@ from invsvc_async.durable.store.restored import (
     place_of,
     wrong_with_place,
 )
-from invsvc_async.durable.store.scripts import COMMONS
 from invsvc_async.durable.store.tables import (
     Opening,
     Put,
