@@ -28,6 +28,7 @@ HELD = frozenset({
     "conformance",
     "doctor",
     "drift",
+    "durable",
     "events",
     "export",
     "models",
