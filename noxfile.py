@@ -1,7 +1,8 @@
 """
 Every check of the project, each in its own environment.
 
-``nox`` without arguments runs the tests, the linters and the type checkers; ``CI=1 nox`` the long tests, too.
+``nox`` without arguments runs the tests on one Python, the linters and the type checkers.  ``CI=1 nox`` adds
+the other Pythons, the long tests, and the coverage.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["tests", "lint", "types"]
+nox.options.sessions = ["tests" if CI else f"tests-{OWN}", "lint", "types"]
 nox.options.error_on_missing_interpreters = False
 nox.options.download_python = "never"
 
@@ -119,7 +120,7 @@ def tests(session: nox.Session) -> None:
             session.run(*pytest, "-m", "untraced", _files_with(session, "untraced"))
         else:
             session.log(
-                "not run: the long tests, and coverage. CI=1 nox runs them, which takes much longer"
+                "not run: other Pythons, the long tests, and coverage. CI=1 nox runs them, which takes longer"
             )
         session.run(
             *pytest,

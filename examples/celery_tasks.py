@@ -1,7 +1,7 @@
 """
 Celery tasks whose writes have one effect, however often Celery runs them.
 
-``pip install 'invsvc-async[postgres]' 'celery[redis]'``, and with Redis running (``BROKER``):
+With this package and its extra ``postgres``, ``celery[redis]``, and Redis running (``BROKER``):
 ``INVSVC_BASE_URL=… INVSVC_API_KEY=… INVSVC_JOURNAL=postgresql://… celery -A celery_tasks worker``.
 Submitted twice, ``register.apply_async(("https://me.example/17",), task_id="order-17")`` has one effect.
 

@@ -1,7 +1,7 @@
 """
 Load invoices, payment complements, webhooks and users into a warehouse, with dlt.
 
-``pip install invsvc-async 'dlt[duckdb]'``, then
+With this package and ``dlt[duckdb]`` installed:
 ``INVSVC_BASE_URL=… INVSVC_API_KEY=… python warehouse.py invoices.duckdb``
 
 Run it as often as you like.  It may be killed at any moment: each load is committed

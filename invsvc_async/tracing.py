@@ -37,7 +37,7 @@ try:
     )
 except ModuleNotFoundError:
     raise ConfigurationError(
-        "tracing: needs opentelemetry-api. Install the extra: pip install 'invsvc-async[otel]'."
+        "tracing: needs opentelemetry-api. Install invsvc-async with its extra 'otel'."
     ) from None
 
 if TYPE_CHECKING:

@@ -178,11 +178,12 @@ class Dispatcher:
         return self._share.has_divided and self._places.are_at_ends(self.leases.lanes)
 
     def _heard(self, what: str, after: int = 0) -> None:
-        if what == "beat":
+        may_be_missed = not what
+        if what == "beat" or may_be_missed:
             self._signs.show_soon()
-        elif what.isdecimal():
+        if what.isdecimal():
             self.read_again([int(what)], after)
-        elif not what:
+        elif may_be_missed:
             self.read_again(self.leases.lanes)
 
     def read_again(self, lanes: Iterable[int], after: int = 0) -> None:

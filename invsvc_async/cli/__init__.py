@@ -20,7 +20,7 @@ def main() -> None:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
         sys.stderr.write(
-            f"invsvc: needs {error.name}. Install the extra: pip install 'invsvc-async[cli]'.\n"
+            f"invsvc: needs {error.name}. Install invsvc-async with its extra 'cli'.\n"
         )
         sys.exit(2)
     except KeyboardInterrupt:  # before or after a command, which handles it

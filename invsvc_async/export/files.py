@@ -52,7 +52,7 @@ def pyarrow(module: str) -> Any:  # Any: it is untyped
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
-        words = "parquet: needs pyarrow. Install the extra: pip install 'invsvc-async[parquet]'."
+        words = "parquet: needs pyarrow. Install invsvc-async with its extra 'parquet'."
         raise ConfigurationError(words) from None
 
 

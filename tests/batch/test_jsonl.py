@@ -93,6 +93,7 @@ SOUND = {
     "client.write": {"method": "POST", "path": "/payments"},
     "journeys.update": {"journey": "jrn_1", "name": "May"},
     "sheets.save_mapping": {"fields": {}},
+    "teams.create": {"legal_name": "North"},
     "users.update_preferences": {"team_id": "team_1", "testmode": True},
     "webhooks.create": {"url": "https://a.example", "events": ["invoice.created"]},
     "webhooks.delete": {"webhook": "wh_1"},
@@ -113,7 +114,7 @@ def test_values_of_odd_forms(client, operation):
         for value in ODD:
             found = check_line(
                 client,
-                Line(1, operation, {**SOUND.get(operation, {}), argument: value}),
+                Line(1, operation, {**SOUND[operation], argument: value}),
             )
             assert found is None or str(found).startswith("line 1: ")
 

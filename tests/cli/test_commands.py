@@ -971,7 +971,7 @@ def test_without_the_extra(here):
     assert (ran.returncode, out) == (2, "")
     assert (
         err
-        == "invsvc: needs typer. Install the extra: pip install 'invsvc-async[cli]'.\n"
+        == "invsvc: needs typer. Install invsvc-async with its extra 'cli'.\n"
     )
 
 

@@ -160,7 +160,7 @@ async def test_parquet_without_its_extra(compare, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
 
     with pytest.raises(
-        ConfigurationError, match=r"pip install 'invsvc-async\[parquet\]'"
+        ConfigurationError, match=r"with its extra 'parquet'"
     ):
         await compare(tmp_path / "a.parquet")
 

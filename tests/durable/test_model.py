@@ -127,25 +127,20 @@ class StoreModel(RuleBasedStateMachine):
         places = await numbers(
             self.store, "SELECT place FROM {s}entries ORDER BY place"
         )
+        flags = dict(await self.store.rows("SELECT seq, flags FROM {s}entries"))
         for entry in await self.store.entries("true"):
-            flags = ("lost" in (entry.outcome or "")) + 2 * (
-                "overtaken" in (entry.outcome or "")
-            )
             rows[entry.key] = Row(
-                places.index(entry.place), entry.state, entry.verdict, flags, _sends(entry.intent or ""),
+                places.index(entry.place), entry.state, entry.verdict, flags[entry.seq], _sends(entry.intent or ""),
                 entry.intent is not None, entry.seq in unheard, entry.key in left,
             )  # fmt: skip
         return rows
 
     @staticmethod
     def shown(rows):
-        """Return *rows* of the model as they are found: places as an order, and no flags of what is gone."""
+        """Return *rows* of the model as they are found: places as an order."""
         order = sorted(row.place for row in rows.values())
         return {
-            key: row._replace(
-                place=order.index(row.place), flags=row.flags if row.full else 0
-            )
-            for key, row in rows.items()
+            key: row._replace(place=order.index(row.place)) for key, row in rows.items()
         }
 
     def entry(self, key, row, outcome=None):
@@ -156,6 +151,7 @@ class StoreModel(RuleBasedStateMachine):
             SENT if row.sends else FRESH,
             1 if row.state is State.DONE else None,
         )
+        found.flags = row.flags
         return found
 
     def put(self, key, row, *, waits, outcome=None, left=None):

@@ -13,6 +13,7 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.client import options_of
+from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from invsvc_async.durable.store.members import Sign
@@ -127,6 +128,41 @@ async def test_idle_worker_is_told_of_work(service, client, address):
         assert len(await all_of(one, creates(client, 60))) < 60
         await two.stop()
         assert await helping
+
+
+async def test_lanes_that_were_released_before_a_worker_listened(
+    client, address, monkeypatch
+):
+    """It acquires them once it listens, not at its next sign of life."""
+    address = address.replace("silence=1", f"silence={LONG}")
+    hear = Entries.hear
+    released = asyncio.Event()
+
+    async def hear_late(entries, woken):
+        await released.wait()
+        await hear(entries, woken)
+
+    # reaches: a connection that is opened late
+    monkeypatch.setattr(Entries, "hear", hear_late)
+    async with Batch.open(address, client, **SECRETS) as batch, asyncio.timeout(300):
+        store = batch.entries.store
+        other = Leases(store, options_of(client).core.clock)
+        await other.beat(Sign())
+        await other.take(batch.entries.lanes)
+        running = asyncio.create_task(work(batch))
+        asked, steadily = [], store.steadily
+        monkeypatch.setattr(
+            store, "steadily", lambda act: asked.append(act) or steadily(act)
+        )
+        hungry = "SELECT 1 FROM {s}members WHERE hungry = 1"
+        await until(lambda: store.rows(hungry))
+        await until(lambda: asks_seldom(asked, 8 * SHORT / 4))
+        await other.leave()
+        released.set()
+        owned = "SELECT 1 FROM {s}lanes WHERE owner IS NOT NULL"
+        await until(lambda: store.rows(owned))
+        await batch.stop()
+        await running
 
 
 async def test_database_that_sends_no_notifications(service, address, monkeypatch):

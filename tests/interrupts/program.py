@@ -63,17 +63,11 @@ class WatchedQueue:
             self._waits = False
             return self._items.popleft()
 
-    @property
-    def works(self) -> bool:
-        """Whether its thread does something, or is about to."""
-        with self._changed:
-            if self._thread is not None and not self._thread.is_alive():
-                return False
-            return bool(self._items) or not self._waits
-
     def waits_in(self, thread: threading.Thread) -> bool:
-        """Return whether *thread* waits here."""
-        return thread is self._thread and not self.works
+        """Return whether *thread* waits here; one that has ended does not, but lets its joiner go on."""
+        with self._changed:
+            is_empty = self._waits and not self._items
+            return thread is self._thread and is_empty and thread.is_alive()
 
 
 def _threads_work() -> bool:

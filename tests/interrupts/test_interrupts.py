@@ -7,6 +7,7 @@ Exceptions of signal handlers in the bookkeeping of keyed writes.
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 from itertools import cycle
 
@@ -15,7 +16,7 @@ import pytest
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.writes.register import WriteRegister
-from tests.interrupts.program import World
+from tests.interrupts.program import WatchedQueue, World
 from tests.interrupts.tracer import Interrupter
 from tests.interrupts.trial import KINDS, TimeLimit, Trials, watched
 from tests.reconcile.test_decide_at_once import intent_of
@@ -155,3 +156,13 @@ def test_open_intent_that_is_replaced():
         if not interrupter.where:
             break
     assert place > 2
+
+
+def test_thread_that_has_ended_does_not_rest():
+    """A program that joins it is about to go on, so it is not stuck."""
+    queue = WatchedQueue()
+    thread = threading.Thread(target=queue.get)
+    thread.start()
+    queue.put(None)
+    thread.join()
+    assert not queue.waits_in(thread)

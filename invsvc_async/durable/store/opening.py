@@ -47,7 +47,7 @@ def store_at(
         from invsvc_async.durable.store.postgres import PostgresStore
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{kind}: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
+            f"{kind}: {error.name} is not installed. Install invsvc-async with its extra 'postgres'."
         ) from error
     return PostgresStore(str(place), _opening(kind, LANES, create=create, **how))
 
