@@ -21,7 +21,7 @@ import attrs
 from invsvc_async._version import __version__
 from invsvc_async.client import Client, options_of
 from invsvc_async.durable.backlog import Backlogs
-from invsvc_async.durable.key_claims import KeyTakenError
+from invsvc_async.durable.keyed_run import KeyTakenError
 from invsvc_async.errors import (
     ConfigurationError,
     NotSentError,

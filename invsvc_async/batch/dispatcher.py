@@ -27,6 +27,7 @@ from invsvc_async.batch.read_places import ReadPlaces
 from invsvc_async.batch.signs_of_life import SignsOfLife
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import Lane, Leases, pause_of
+from invsvc_async.durable.store.order import LatePlaces
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -241,9 +242,9 @@ class Dispatcher:
         self, found: Iterable[Entry], lanes: Mapping[int, Lane]
     ) -> list[Item]:
         """Return the items of the entries *found* that can be sent, in their order, each with its lane."""
-        newest = {
-            item.entry.thing: item.entry.place for item in self.engine.held.values()
-        }
+        under_way = LatePlaces()
+        for each in self.engine.held.values():
+            under_way.note(each.entry.thing, each.entry.place)
         items: list[Item] = []
         for entry in found:
             item = await self._maker.item_of(
@@ -252,7 +253,7 @@ class Dispatcher:
             if item is None:
                 continue
             # One that was reopened comes after what is under way: it is then seen to be overtaken.
-            if entry.thing is not None and entry.place < newest.get(entry.thing, 0):
+            if entry.thing is not None and under_way.overtake(entry.thing, entry.place):
                 self._places.pass_over(entry.thing)
             else:
                 items.append(item)

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
-from invsvc_async.durable.last_writes import (
-    in_flight_of,
-    last_writes,
-    learn,
-    take_claims,
-    unknown_of,
-)
+from invsvc_async.durable.last_writes import learn, take_claims
 from invsvc_async.durable.records import intent_of
+from invsvc_async.durable.store.order import LatePlaces, in_flight_of, unknown_of
+from invsvc_async.durable.store.states import last_writes
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.reconcile.kinds import replaces
 
@@ -25,7 +21,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.intent import Intent
 
 
@@ -97,22 +93,21 @@ class Earlier:
             if (name := item.entry.thing) is not None
         ]
         things = sorted({thing for _, thing, _ in placed})
-        # The last place of each thing that may have been sent.
-        in_flight = await in_flight_of(self._store, things) if is_part else {}
+        sent = LatePlaces(await in_flight_of(self._store, things) if is_part else None)
         for item, thing, place in placed:
             if (
                 item.in_doubt
                 and not was_seen_undone(item.intent)
                 and replaces(item.intent.operation)
             ):
-                in_flight[thing] = max(place, in_flight.get(thing, 0))
-        done = await self._look_up(things)
+                sent.note(thing, place)
+        done = LatePlaces(await self._look_up(things))
         for item, thing, place in placed:
-            last_done = done.get(thing, 0)
-            if last_done > place:
+            is_outdated = done.overtake(thing, place)
+            if is_outdated:
                 # the state that the journal knows is that of a later write
                 item.restored = None
-            if max(last_done, in_flight.get(thing, 0)) > place:
+            if is_outdated or sent.overtake(thing, place):
                 item.intent = attrs.evolve(item.intent, newest=False)
                 item.spec = None
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
 import attrs
@@ -16,70 +16,35 @@ from invsvc_async.batch.file_check import Checkpoint
 from invsvc_async.batch.result import Result, Summary, Worker, outcome_in
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.facts import SET
-from invsvc_async.durable.leases import dead
 from invsvc_async.durable.records import verdict_and_record
-from invsvc_async.durable.scripts import KNOWN, Known, add
-from invsvc_async.durable.store import store_at
+from invsvc_async.durable.store import inputs, lists
+from invsvc_async.durable.store.changes import Known, known_of
+from invsvc_async.durable.store.facts import now_of
+from invsvc_async.durable.store.members import with_status
+from invsvc_async.durable.store.opening import store_at
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.storage.address import is_postgres, without_login
-from invsvc_async.storage.dialect import MOST, Script, slices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
     from pathlib import Path
 
+    from invsvc_async.durable.store.inputs import Added
+
 
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _PAGE = 500  # entries that are done, read at once
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
-# a fact for each input that is being read, by the member that reads it
-_INPUT = "input "
-_OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"
-_INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
-_BEGIN = """
-INSERT INTO {s}facts (name, value) VALUES ($1, CAST({now} AS text)) ON CONFLICT (name) DO NOTHING
-"""
-# Inputs of processes that are gone, or silent, begun before a time.  One in the future was begun before the
-# database's clock was set back, and so before a time that is not.
-_OF_DEAD = f"""
-SELECT f.name FROM {{s}}facts AS f
-    WHERE f.name LIKE '{_INPUT}%' AND (
-        CAST(f.value AS float8) <= {{arg 2 float8}}
-        OR CAST(f.value AS float8) > {{now}} AND {{arg 2 float8}} <= {{now}})
-    AND {dead(f"(substr(f.name, {len(_INPUT) + 1}) || '.')")}
-"""
-_FORGET = "DELETE FROM {s}facts WHERE name {any 1 text}"
-# Those that gave no sign of life since $2, and are not silent for so long that they count as dead.  A sign in
-# the future was given before the database's clock was set back.
-_UNDECIDED = f"""
-SELECT m.name FROM {{s}}members AS m
-    WHERE (m.seen < {{arg 2 float8}} OR m.seen > {{now}}) AND m.sends >= 0 AND m.name <> $3
-    AND NOT {dead("(m.name || '.')")} AND (
-        EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
-        OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{_INPUT}' || m.name)) LIMIT 1
-"""
-_MEMBERS = """
-SELECT status, begun, seen, {now} - seen, sends FROM {s}members WHERE status IS NOT NULL ORDER BY begun, name
-"""
 _WITH_SECRET = [
     each.name
     for each in TABLE
     if each.kind == "write" and kind_of_write(each).has_secret
 ]
 _SILENT = 3  # times the silence, after which people are told that a worker is not alive
-_FOREVER = 1e300
 # options of an address that say which one it is
 _SHOWN = ("host", "port", "batch", "outbox", "journal")
-
-
-class Added(NamedTuple):
-    """The numbers of new entries by key, and what the journal had under the keys of others."""
-
-    new: dict[str, int]
-    others: dict[str, Known]
 
 
 class BatchEntries(Entries):
@@ -89,9 +54,7 @@ class BatchEntries(Entries):
 
     async def known(self, keys: Iterable[str]) -> dict[str, Known]:
         """Return what the journal has under *keys*, at most 256."""
-        return {
-            key: Known(*known) for key, *known in await self.store.rows(KNOWN, [*keys])
-        }
+        return await known_of(self.store, [*keys])
 
     async def add(
         self, entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None
@@ -102,27 +65,9 @@ class BatchEntries(Entries):
         With them, store how far their file was read, and that the process *reader* reads it: another one may
         have closed its input while it was silent.
         """
-        ours: set[int] = set()
-
-        def script() -> Script[dict[str, Known]]:
-            known = (
-                (yield from add(entries, self.store.commons.texts, ours=ours))
-                if entries
-                else {}
-            )
-            are_same = all(known[entry.key].digest == entry.digest for entry in entries)
-            # otherwise the next run meets the other write, too
-            if checkpoint is not None and are_same:
-                yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())
-            yield _BEGIN, (f"{_INPUT}{reader}",)
-            return known
-
-        found = await self.store.run(script)
-        return Added(
-            new={key: known.seq for key, known in found.items() if known.seq in ours},
-            others={
-                key: known for key, known in found.items() if known.seq not in ours
-            },
+        text = None if checkpoint is None else msgspec.json.encode(checkpoint).decode()
+        return await inputs.take_in(
+            self.store, entries, reader, text, checkpoint_fact=_CHECKPOINT
         )
 
     async def checkpoint(self) -> Checkpoint | None:
@@ -134,37 +79,28 @@ class BatchEntries(Entries):
 
     async def begin_input(self, reader: str) -> float:
         """Note that the process *reader* reads an input; return the time of the store's clock, in seconds."""
-        await self.store.rows(_BEGIN, f"{_INPUT}{reader}")
+        await inputs.begin(self.store, reader)
         return await self.now()
 
     async def end_input(self, reader: str) -> None:
         """Note that *reader* has read its input to the end."""
-        await self.store.rows(_FORGET, [f"{_INPUT}{reader}"])
+        await inputs.end(self.store, reader)
 
-    async def close_inputs(self, before: float = _FOREVER) -> int:
+    async def close_inputs(self, before: float = inputs.FOREVER) -> int:
         """
         Mark the inputs of processes that are gone as read, as far as they were; return how many.
 
         Only those that were begun *before* a time of the store's clock, in seconds.
         """
-        closed: set[str] = set()  # by all tries
-
-        def script() -> Script[None]:
-            names = [name for (name,) in (yield _OF_DEAD, (self.store.silence, before))]
-            for some in slices(names, MOST):
-                yield _FORGET, (some,)
-            closed.update(names)
-
-        await self.store.run(script)
-        return len(closed)
+        return await inputs.close_of_dead(self.store, before)
 
     async def count_open(self) -> int:
         """Count the entries that are not done."""
-        return int((await self.store.rows(_OPEN))[0][0])
+        return await lists.count_open(self.store)
 
     async def now(self) -> float:
         """Return the time of the store's clock, in seconds."""
-        return float((await self.store.rows("SELECT {now}"))[0][0])
+        return await now_of(self.store)
 
     async def is_undecided(self, since: float, name: str) -> bool:
         """
@@ -172,12 +108,11 @@ class BatchEntries(Entries):
 
         One that has neither results nor an input does not matter.
         """
-        return bool(await self.store.rows(_UNDECIDED, self.store.silence, since, name))
+        return await inputs.is_undecided(self.store, since, name)
 
     async def has_secrets(self) -> bool:
         """Return whether the answer to a write that is not done has a secret."""
-        text = "SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation {any 1 text} LIMIT 1"
-        return bool(await self.store.rows(text, _WITH_SECRET))
+        return await lists.has_open(self.store, _WITH_SECRET)
 
 
 async def summary_of(entries: Entries) -> Summary:
@@ -197,7 +132,7 @@ async def summary_of(entries: Entries) -> Summary:
         verdicts={verdict: many for verdict, many in verdicts.items() if many},
         secrets_lost=lost,
         overtaken=overtaken,
-        open_inputs=int((await entries.store.rows(_INPUTS))[0][0]),
+        open_inputs=await inputs.count(entries.store),
     )
 
 
@@ -243,14 +178,14 @@ async def workers_of(entries: Entries) -> list[Worker]:
         )
     return [
         Worker(
-            **msgspec.json.decode(status),
-            begun=datetime.fromtimestamp(begun, UTC),
-            seen=datetime.fromtimestamp(seen, UTC),
-            silent=silent,
-            alive=sends >= 0 and silent < _SILENT * entries.store.silence,
-            ended=sends < 0,
+            **msgspec.json.decode(each.status),
+            begun=datetime.fromtimestamp(each.begun, UTC),
+            seen=datetime.fromtimestamp(each.seen, UTC),
+            silent=each.silent,
+            alive=each.sends >= 0 and each.silent < _SILENT * entries.store.silence,
+            ended=each.sends < 0,
         )
-        for status, begun, seen, silent, sends in await entries.store.rows(_MEMBERS)
+        for each in await with_status(entries.store)
     ]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
 
 
 class ItemMaker:

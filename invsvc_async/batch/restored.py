@@ -16,15 +16,16 @@ import attrs
 from invsvc_async.client import Client, options_of
 from invsvc_async.codec import envelope
 from invsvc_async.durable.intents import in_doubt, seen_undone
-from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.restored import NOT_RESTORED, marked
+from invsvc_async.durable.store.facts import now_of
+from invsvc_async.durable.store.restored import NOT_RESTORED, marked
+from invsvc_async.durable.store.states import Left
 from invsvc_async.errors import ServiceError
 from invsvc_async.reconcile.compare import same
 from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
 
@@ -135,7 +136,7 @@ async def restored_of(store: Store, client: Client) -> Restored | None:
             await client.webhooks.list(limit=1)
         core = options_of(client).core
         # By the clock that has noted when the writes were done: not that of this process, if it shares them.
-        age = float((await store.rows("SELECT {now}"))[0][0]) - found.since / 1000
+        age = await now_of(store) - found.since / 1000
         now = core.clock.now()
         bounds = core.server_clock.bounds(now, options_of(client).reconcile.clock_slack)
         if bounds is not None and age >= 0:  # otherwise that clock was set back

@@ -18,8 +18,8 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.batch.run_status import TOTAL, Status
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.restored import close_restored
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store.restored import close_restored
 from invsvc_async.errors import InvalidRequestError
 
 if TYPE_CHECKING:

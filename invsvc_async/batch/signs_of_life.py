@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.leases import Leases, Sign, pause_of, status_of
+from invsvc_async.durable.leases import Leases, pause_of, status_of
+from invsvc_async.durable.store.members import Sign
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:

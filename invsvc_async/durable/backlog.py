@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.verdicts import count_untold
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 
 MOST: Final = 100_000  # entries that are counted
-_UNTOLD: Final = (
-    "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"
-)
-# A journal keeps there who returns a secret; its verdicts are deleted once the application has had them.
-_OF_JOURNAL: Final = f"entries WHERE done_at IS NULL AND state = {State.DONE:d}"
 
 
 class Backlog(NamedTuple):
@@ -88,10 +83,9 @@ class Backlogs:
     async def _find(self, kind: str, leases: Leases) -> None:
         try:
             many, oldest = await Entries(leases.store).count("open", MOST)
-            untold = _UNTOLD % (_OF_JOURNAL if kind == "journal" else "unheard")
-            [(told,)] = await leases.store.rows(untold, MOST)
+            untold = await count_untold(leases.store, MOST)
         except JournalError:  # it is closed or away
             self._found.pop(leases, None)
             return
         since = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
-        self._found[leases] = Backlog(many, since, int(told), len(leases.lanes))
+        self._found[leases] = Backlog(many, since, untold, len(leases.lanes))

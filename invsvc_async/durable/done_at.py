@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.transport.client_core import ClientCore
 
 

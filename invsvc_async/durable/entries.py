@@ -16,13 +16,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.durable.done_at import SLACK
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.facts import Facts
-from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.migrations import FLAGS_IN_TEXT, WITH_FLAGS
-from invsvc_async.durable.scripts import FIND_OLD, KNOWN, drop, prune, reopen
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.store import Store, store_at, without_names
+from invsvc_async.durable.store import lists
+from invsvc_async.durable.store.changes import (
+    drop,
+    known_of,
+    old_entries,
+    prune,
+    reopen,
+    reopen_keyed,
+)
+from invsvc_async.durable.store.facts import Facts, now_of
+from invsvc_async.durable.store.findings import entry_of
+from invsvc_async.durable.store.opening import Store, store_at, without_names
+from invsvc_async.durable.store.order import keys_before
+from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import Cell, Script, slices
@@ -40,49 +48,6 @@ NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIE
 _AT_ONCE = 200  # rows that one transaction changes
 # of which one transaction of a prune looks at the rows, if it deletes none
 _LOOKED_AT = 5000
-_PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
-_OF_VERDICT = """
-SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
-    AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
-"""
-_WHICH: dict[str | None, str] = {
-    None: "true",
-    "open": f"e.done_at IS NULL AND e.state < {State.DONE:d}",
-    "applied": "e.verdict = 'applied'",
-    "untold": "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)",
-}
-_TOLD = """
-SELECT e.seq, e.added_at, u.seq FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq
-    WHERE e.seq {any 1 bigint}
-"""
-_COUNT = """
-SELECT count(*), min(added_at) FROM (
-    SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
-) AS chosen
-"""
-_COUNTS = """
-SELECT state, coalesce(verdict, ''), e.flags, count(*) FROM {s}entries AS e GROUP BY 1, 2, 3
-"""
-# The same, of tables that an earlier version made, and that are only read now.
-_COUNTS_IN_TEXT = _COUNTS.replace("e.flags", FLAGS_IN_TEXT)
-_KEPT_COUNTS = """
-SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
-"""
-_OWNER = """
-SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
-    LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
-"""
-
-# The key of an entry has a namespace before a key of the user's own, and a nonce after a made-up one.  The
-# namespace has no space.
-_NAMED = """
-e.key = {arg 1 text}
-    OR e.digest <> '' AND substr(e.key, length(e.key) - length({arg 1 text})) = ' ' || {arg 1 text}
-        AND length(replace(e.key, ' ', '')) = length(e.key) - 1 - length({arg 1 text})
-            + length(replace({arg 1 text}, ' ', ''))
-    OR e.digest = '' AND substr(e.key, 1, length({arg 1 text}) + 1) = {arg 1 text} || ' '
-ORDER BY e.seq LIMIT 10
-"""
 
 
 class Owner(NamedTuple):
@@ -156,8 +121,7 @@ class Entries:
     async def not_done(self, limit: int) -> list[Entry]:
         """Return the first entries that are not done."""
         if not self.lanes:  # each process has one of its own
-            where = f"e.done_at IS NULL AND e.state < {State.DONE:d} ORDER BY e.seq LIMIT $1"
-            return await self.store.entries(where, limit)
+            return await lists.first_open(self.store, limit)
         found = await self.store.open_in(
             dict.fromkeys(range(1, self.lanes + 1), 0), (), limit
         )
@@ -175,15 +139,14 @@ class Entries:
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*."""
-        found = await self._told(await self.store.entries("e.key = $1", key))
-        return found[0] if found else None
+        found = await entry_of(self.store, key)
+        return None if found is None else (await self._told([found]))[0]
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries in *state*: ``"open"``, ``"untold"``, or the name of a verdict."""
         if state == "open":
             return await self._told(await self.not_done(limit))
-        where = f"{_chosen(state)} ORDER BY e.seq LIMIT {{arg 1 bigint}}"
-        return await self._told(await self.store.entries(where, limit))
+        return await self._told(await lists.first(self.store, state, limit))
 
     async def count(self, state: str | None, most: int) -> tuple[int, int | None]:
         """
@@ -191,10 +154,9 @@ class Entries:
 
         Return also when the oldest of them was stored, in epoch ms.
         """
-        [(many, oldest)] = await self.store.rows(_COUNT % _chosen(state), most)
-        return int(many) + (
-            await self.waiting() if state in (None, "open") else 0
-        ), oldest
+        counted = await lists.count(self.store, state, most)
+        waiting = await self.waiting() if state in (None, "open") else 0
+        return counted.many + waiting, counted.oldest
 
     async def waiting(self) -> int:
         """Count the writes that the store does not have yet."""
@@ -202,14 +164,8 @@ class Entries:
 
     async def counts(self) -> Sequence[Cell]:
         """Count all entries by state, verdict (or "") and flags."""
-        if self.store.how.counted:
-            text = _KEPT_COUNTS
-        elif self.store.version < WITH_FLAGS:
-            text = _COUNTS_IN_TEXT
-        else:
-            text = _COUNTS
         return [
-            *await self.store.rows(text),
+            *await lists.counts(self.store),
             (int(State.TO_DO), "", 0, await self.waiting()),
         ]
 
@@ -217,51 +173,34 @@ class Entries:
         self, verdict: Verdict | None, after: int, limit: int
     ) -> list[Entry]:
         """Return the next page of entries that are done."""
-        where = f"{_chosen(verdict)} AND e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
-        return await self.store.entries(where, after, limit)
+        return await lists.done(self.store, verdict, after, limit)
 
     async def latest(self, verdict: Verdict, limit: int) -> list[Entry]:
         """Return the last entries with *verdict*, which is not APPLIED."""
-        return await self.store.entries(
-            f"{_chosen(verdict)} ORDER BY e.seq DESC LIMIT $1", limit
-        )
+        return await lists.latest(self.store, verdict, limit)
 
     async def ahead_of(self, entry: Entry) -> list[str]:
         """Return the keys of the writes for which *entry* waits: earlier ones to the same thing."""
-        text = "SELECT key FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 ORDER BY place"
-        return [
-            key
-            for (key,) in await self.store.rows(
-                f"{text} LIMIT 100", entry.thing, entry.place
-            )
-        ]
+        return await keys_before(self.store, entry.thing, entry.place)
 
     async def owner_of(self, lane: int) -> Owner | None:
         """Return who has *lane*, if anybody has."""
-        rows = await self.store.rows(_OWNER, lane)
-        if not rows or rows[0][0] is None:
+        found = await lists.owner_of(self.store, lane)
+        if found is None:
             return None
         if isinstance(self.store, SqliteStore):  # one process has all lanes
             return _owner_of_file(self.store.path)
-        _, status, silent, silence, sends = rows[0]
-        said = json.loads(status or "{}")
-        alive = silent is not None and sends != -1 and silent < silence
-        return Owner(said.get("host"), said.get("pid"), alive, silent)
+        said = json.loads(found.status or "{}")
+        return Owner(said.get("host"), said.get("pid"), found.is_alive, found.silent)
 
     async def _told(self, entries: list[Entry]) -> list[Entry]:
         """Note in *entries* when they were stored first, and whether their verdicts were acknowledged."""
-        known: dict[int, tuple[int, int | None]] = {}
-        for some in slices([entry.seq for entry in entries], _AT_ONCE):
-            known |= {
-                seq: (added, unheard)
-                for seq, added, unheard in await self.store.rows(_TOLD, some)
-            }
+        known = await lists.notes_of(self.store, [entry.seq for entry in entries])
         for entry in entries:
-            entry.added_at, unheard = known.get(entry.seq, (None, None))
+            entry.added_at, unheard = known.get(entry.seq, (None, False))
             # A client's journal deletes those under made-up keys then; they are without digests.
-            entry.heard = (
-                entry.state is State.DONE and unheard is None and entry.digest != ""
-            )
+            is_kept = entry.state is State.DONE and entry.digest != ""
+            entry.heard = is_kept and not unheard
         return entries
 
     async def do_again(
@@ -280,7 +219,8 @@ class Entries:
         again: set[str] = set()
         found: list[tuple[int, str]] = []
         for some in slices(sorted({*keys}), _AT_ONCE):
-            found += [(seq, key) for key, seq, *_ in await self.store.rows(KNOWN, some)]
+            known = await known_of(self.store, some)
+            found += [(each.seq, key) for key, each in known.items()]
         in_order = [key for _, key in sorted(found)]
         for some in slices(in_order, _AT_ONCE):
             script = partial(self._reopen, some, [*verdicts], again, newest=newest)
@@ -297,15 +237,13 @@ class Entries:
         count = 0
         after = 0
         chosen = [*map(str, verdicts)]
-        last = (await self.store.rows("SELECT coalesce(max(seq), 0) FROM {s}entries"))[
-            0
-        ][0]
+        last = await lists.last_number(self.store)
         while True:
             found = [
                 (seq, key)
                 for verdict in chosen  # each by the index of those few
-                for seq, key in await self.store.rows(
-                    _OF_VERDICT, verdict, after, last, _AT_ONCE
+                for seq, key in await lists.of_verdict(
+                    self.store, verdict, after, last, _AT_ONCE
                 )
             ]
             if not found:
@@ -340,7 +278,7 @@ class Entries:
         the answers that the client has had allow, the service's clock counts: a clock that was set ahead must
         not make new entries old.
         """
-        now = float((await self.store.rows("SELECT {now}"))[0][0])
+        now = await now_of(self.store)
         core = self._core
         if core is not None:
             here = core.clock.now()
@@ -365,8 +303,8 @@ class Entries:
                 prune, before, unacknowledged=unacknowledged, gone=gone, empties=empties
             )
             async with self._moving:
-                if old := await self.store.rows(
-                    FIND_OLD, before, int(unacknowledged), after, last
+                if old := await old_entries(
+                    self.store, before, after, last, unacknowledged=unacknowledged
                 ):
                     await self._forget([key for _, key in old])
                     await self.store.run(partial(change, [seq for seq, _ in old]))
@@ -379,18 +317,9 @@ class Entries:
     async def parts(self, size: int) -> AsyncIterator[tuple[int, int]]:
         """Yield parts of all entries, of *size* each: after and up to which number."""
         after = 0
-        while (last := (await self.store.rows(_PART, after, size))[0][0]) is not None:
+        while (last := await lists.end_of_part(self.store, after, size)) is not None:
             yield after, last
             after = last
-
-
-_KEYED = "SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}"
-_FREED = f"""
-UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND state = {State.TO_DO:d}
-"""
-_LOOK_AGAIN = """
-UPDATE {s}states SET newest = NULL WHERE thing IN (SELECT thing FROM {s}entries WHERE key {any 1 text})
-"""
 
 
 class JournalEntries(Entries):
@@ -420,7 +349,7 @@ class JournalEntries(Entries):
         Raises:
             InvalidRequestError: Several namespaces have it.
         """
-        found = [entry.key for entry in await self.store.entries(_NAMED, key)]
+        found = await lists.keys_called(self.store, key)
         if key not in found and len(found) > 1:
             raise InvalidRequestError(
                 f"key: {key!r} is not unique", hint=f"Use one of {', '.join(found)}."
@@ -437,39 +366,8 @@ class JournalEntries(Entries):
         """Return the next page of entries that are done, with the note whether the application had them."""
         return await self._told(await super().done(verdict, after, limit))
 
-    @staticmethod
-    def _reopen(
-        keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, newest: bool
-    ) -> Script[set[int]]:
-        """
-        Reopen entries, so that the next run of each write does it anew.
-
-        Only of writes under keys of the user's own: nothing runs another one again.
-        """
-        mine = yield _KEYED, (keys,)
-        found: set[str] = set()
-        lanes = yield from reopen(
-            [key for key, _ in mine], verdicts, found, newest=newest
-        )
-        if newest:  # the next claim of each thing has to look at them
-            yield _LOOK_AGAIN, (sorted(found),)
-        unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
-        for state, freed in (
-            (State.SENDING, found & unknown),
-            (State.TO_DO, found - unknown),
-        ):
-            # what may have been sent is settled first
-            yield _FREED, (sorted(freed), int(state))
-        again |= found
-        return lanes
-
-
-def _chosen(state: str | None) -> str:
-    """Return the condition of entries in *state*, or with that verdict; an index has those not applied."""
-    return (
-        _WHICH.get(state)
-        or f"e.verdict = '{Verdict(str(state))}' AND e.verdict <> 'applied'"
-    )
+    # only of writes under keys of the user's own: nothing runs another one again
+    _reopen = staticmethod(reopen_keyed)
 
 
 def attempts_of(entry: Entry) -> int:

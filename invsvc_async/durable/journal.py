@@ -24,16 +24,18 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import Commons, Packed, in_doubt, pack
-from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
-from invsvc_async.durable.leases import Lane, Leases, end_lane, new_lane
+from invsvc_async.durable.leases import Lane, Leases
 from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcome_of
 from invsvc_async.durable.resolve import is_being_done, note, resolve
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.store import Store, store_at, without_names
+from invsvc_async.durable.store.lanes import end_lane, move_entries, new_lane
+from invsvc_async.durable.store.members import forget as forget_member
+from invsvc_async.durable.store.opening import Store, store_at, without_names
+from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.unkeyed import entries_of, remove
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.dialect import Script, slices
+from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -56,14 +58,7 @@ _HEARD_AFTER: Final = 0.05
 _AGAIN: Final = 1.0
 _SELDOM: Final = 30.0  # s at most between tries to open
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
-_KEYED: Final = """
-UPDATE {s}entries SET lane = $2
-WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''
-"""
-_REMOVE: Final = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
 _SILENT: Final = "Writes wait until this process has given a sign of life again."
-_OPEN = f"e.state < {State.DONE:d}"
-_DONE = f"e.state = {State.DONE:d}"
 
 
 @attrs.define
@@ -466,7 +461,7 @@ class ClientJournal:
                     # then they are given, or settled, once more
                     with suppress(JournalError):
                         for some in slices(sorted(self._removed), _PAGE):
-                            await self._store.rows(_REMOVE, some, lanes)
+                            await remove(self._store, some, lanes)
                         for key in self._removed:
                             del self._writes[key]
                     self._removed = frozenset()
@@ -524,16 +519,20 @@ class ClientJournal:
             taken = await leases.take(most, credential=credential)
             # Also those of an earlier recovery that was cancelled, or failed, before it moved them.
             others = [each for each in leases.lanes.values() if each is not lane]
-            keys, done = await self._store.run(partial(_move, others, lane))
+            moved = await move_entries(self._store, others, lane)
             for each in others:
                 leases.lanes.pop(each.number, None)
             # Not if a move was made whose reply was lost: nothing is known of those senders any more.
             gone = bool(others) and all(each.was_free for each in others)
-            for key in keys:
-                write = self._writes.setdefault(key, _Write(lane, gone, key in done))
-                if write.gone is not None:
-                    write.lane = lane
-                    write.done = write.done or key in done
+            for key, is_done in moved.items():
+                self._note_taken(key, lane, is_done=is_done, gone=gone)
+
+    def _note_taken(self, key: str, lane: Lane, *, is_done: bool, gone: bool) -> None:
+        """Note an entry that is in *lane* now, unless it is a write of this process that was sent since."""
+        write = self._writes.setdefault(key, _Write(lane, gone, is_done))
+        if write.gone is not None:
+            write.lane = lane
+            write.done = write.done or is_done
 
     def sender_is_gone(self, identity: str) -> bool:
         """Return whether the process that may have sent *identity* is provably done with it."""
@@ -544,7 +543,7 @@ class ClientJournal:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
         await self.open()
         through = (await self.keys.doubts.mark()).through
-        async for entry, intent in self._walk(_OPEN, intent_of):
+        async for entry, intent in self._walk(intent_of, done=False):
             # others may have written to the same thing since
             if intent.newest and self.is_shared:
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
@@ -552,12 +551,12 @@ class ClientJournal:
 
     async def unheard(self) -> AsyncIterator[AnyOutcome]:
         """Iterate over the verdicts that were taken over, oldest first; unreadable ones are logged."""
-        async for entry, outcome in self._walk(_DONE, outcome_of):
+        async for entry, outcome in self._walk(outcome_of, done=True):
             self._writes[entry.key].done = True
             yield outcome
 
     async def _walk(
-        self, which: str, read: Callable[[Entry, Commons], T]
+        self, read: Callable[[Entry, Commons], T], *, done: bool
     ) -> AsyncIterator[tuple[Entry, T]]:
         await self.open()
 
@@ -568,9 +567,7 @@ class ClientJournal:
             )
 
         for some in slices([*filter(is_left, self._writes)], _PAGE):
-            for entry in await self._store.entries(
-                f"e.key {{any 1 text}} AND {which} ORDER BY e.seq", some
-            ):
+            for entry in await entries_of(self._store, some, done=done):
                 if not is_left(entry.key):  # heard of meanwhile
                     continue
                 try:
@@ -638,10 +635,8 @@ class ClientJournal:
                 if self._remover is not None:
                     await asyncio.wait([self._remover])
                 await self._store.idle()
-                await self._store.run(partial(end_lane, lane))
-                await self._store.rows(
-                    "DELETE FROM {s}members WHERE name = $1", leases.name
-                )
+                await self._store.run(partial(end_lane, lane.number, lane.token))
+                await forget_member(self._store, leases.name)
 
 
 def _note_failure(opening: asyncio.Task[None]) -> None:
@@ -654,32 +649,3 @@ def _end_soon(task: asyncio.Task[None]) -> None:
     """Cancel *task* from any thread, because the journal that started it is gone."""
     with suppress(RuntimeError):  # its loop is closed
         task.get_loop().call_soon_threadsafe(task.cancel)
-
-
-def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
-    """
-    Move the entries of the *taken* lanes to the lane *to*; return the keys in *to*, and the done keys.
-
-    Entries with a key of the user's own are moved to no process: any run may have them.
-    """
-    gone = {lane.number for lane in taken if lane.was_free}
-    tokens = {lane.number: lane.token for lane in (*taken, to)}
-    text = "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {update}"
-    owners = dict((yield text, ([*tokens],)))
-    if owners.get(to.number) != to.token:
-        raise LostLaneError("the journal of this process now belongs to another.")
-    ours = sorted(
-        lane
-        for lane, owner in owners.items()
-        if owner == tokens[lane] and lane != to.number
-    )
-    for number, lanes in ((ENDED, gone.intersection(ours)), (FREED, {*ours} - gone)):
-        yield _KEYED, (sorted(lanes), number)
-    yield (
-        "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL",
-        (ours, to.number),
-    )
-    yield "DELETE FROM {s}lanes WHERE id {any 1 bigint}", (ours,)
-    text = "SELECT key, state FROM {s}entries WHERE lane = $1 AND done_at IS NULL ORDER BY seq"
-    rows = yield text, (to.number,)
-    return [key for key, _ in rows], {key for key, state in rows if state == State.DONE}

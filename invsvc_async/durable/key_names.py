@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from invsvc_async.durable.facts import Facts
-from invsvc_async.durable.restored import NOT_RESTORED, close_restored, marked
+from invsvc_async.durable.store.claims import Conflict, is_there
+from invsvc_async.durable.store.facts import Facts
+from invsvc_async.durable.store.restored import NOT_RESTORED, close_restored, marked
 from invsvc_async.errors import ConfigurationError, JournalError, KeyConflictError
 from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.restored import Mark
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.durable.store.restored import Mark
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 
@@ -64,7 +65,7 @@ class Namespaces:
             self._warn_of_two_names(team, core)
             self._known[team] = found
         place, other = self._known[team]
-        if other is not None and await self._is_there(f"{other} {key}"):
+        if other is not None and await is_there(self._store, f"{other} {key}"):
             place = other
         return f"{place} {key}"
 
@@ -86,11 +87,6 @@ class Namespaces:
             return await self._found(begun[0] if begun else None, core), None
         other = own if team is None else None
         return await self._found(team, core), _place_of(other, core)
-
-    async def _is_there(self, name: str) -> bool:
-        return bool(
-            await self._store.rows("SELECT 1 FROM {s}entries WHERE key = $1", name)
-        )
 
     def _warn_of_two_names(self, team: str | None, core: ClientCore) -> None:
         """Warn if a team may have keys under two names, because the token does not name its team."""
@@ -230,10 +226,10 @@ def _digest(value: object) -> str:
     return blake2b(_encode(value), digest_size=8).hexdigest()
 
 
-def check_same(spec: WriteSpec, stored: str, mine: str) -> None:
-    """Raise KeyConflictError unless *spec*, with the digests *mine*, has those *stored* under its key."""
+def conflict_of(spec: WriteSpec, stored: str, mine: str) -> Conflict | None:
+    """Return how *spec*, with the digests *mine*, differs from the write whose digests are *stored*."""
     if stored == mine:
-        return
+        return None
     theirs = _decode(stored)
     ours = _decode(mine)
     differing = sorted(
@@ -241,9 +237,13 @@ def check_same(spec: WriteSpec, stored: str, mine: str) -> None:
     )
     if spec.match == "operation":
         differing = [name for name in differing if not name.startswith(("body", "tag"))]
-    if differing:
-        raise KeyConflictError(
-            f"key: {spec.key!r} has another write in the journal, with another {', '.join(differing)}",
-            operation=spec.operation.name,
-            hint="Nothing was sent. Give this write a key of its own.",
-        )
+    return Conflict((*differing,)) if differing else None
+
+
+def conflict_error(spec: WriteSpec, conflict: Conflict) -> KeyConflictError:
+    """Return the error for *spec*, whose key has another write."""
+    return KeyConflictError(
+        f"key: {spec.key!r} has another write in the journal, with another {', '.join(conflict.fields)}",
+        operation=spec.operation.name,
+        hint="Nothing was sent. Give this write a key of its own.",
+    )

@@ -10,8 +10,8 @@ nobody has it, it may have been sent       settles it by reads; if it may not re
                                            one can have no effect any more
 =========================================  ===============================================================
 
-Then ``key_order.begin`` decides whether the write is sent.  A later one that is run alone need not wait for
-earlier ones that nobody runs; those are overtaken once it is sent.
+Then ``store/order`` decides whether the write is sent, in ``begin``.  A later one that is run alone need not
+wait for earlier ones that nobody runs; those are overtaken once it is sent.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
-from invsvc_async.durable.entry import State
-from invsvc_async.durable.key_claims import ENDED, FREED
-from invsvc_async.durable.key_order import UNKNOWN, ahead_of
-from invsvc_async.durable.last_writes import Left, close_line, learn, take_claims
-from invsvc_async.durable.unknown_writes import UnknownVerdict, UnknownWrites
+from invsvc_async.durable.last_writes import close_line, learn, take_claims
+from invsvc_async.durable.store.claims import Abandoned, Finished, Held
+from invsvc_async.durable.store.lanes import ENDED, FREED
+from invsvc_async.durable.store.order import ahead_of, entries_at, unknown_beside
+from invsvc_async.durable.store.states import Left
+from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.key_claims import Claims, Found, KeyedRun
-    from invsvc_async.durable.key_order import Ahead
+    from invsvc_async.durable.key_claims import Claims
+    from invsvc_async.durable.keyed_run import KeyedRun
+    from invsvc_async.durable.store.order import Ahead
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.client_core import ClientOptions
 
@@ -101,10 +103,12 @@ class Queue:
 
     async def _close_lines(self, run: KeyedRun) -> None:
         """Close the line of the thing of *run* as long as UNKNOWN writes to it may have an effect."""
-        rows = await self._store.rows(UNKNOWN, run.thing, run.seq)
-        fresh = self._unknown.fresh(UnknownVerdict(*row) for row in rows)
+        assert run.thing is not None
+        fresh = self._unknown.fresh(
+            await unknown_beside(self._store, run.thing, run.seq)
+        )
         for some in slices(fresh, MOST):
-            unknown = await self._store.entries("e.seq {any 1 bigint}", some)
+            unknown = await entries_at(self._store, some)
             await self._unknown.close_lines(
                 unknown, run.options, since=self._claims.alone_since
             )
@@ -117,34 +121,40 @@ class Queue:
 
         Afterwards it is looked at again.
         """
-        found = await self._claims.look(key)
-        if found is None or found.entry.state is State.DONE:
+        found = await self._claims.look(key, run.lane.token)
+        if found is None or isinstance(found, Finished):
             return False
         if self._runs.runs(key):
             await self._runs.until_run_ends(key)
             return False
-        if found.lives and found.owner != run.lane.token:
-            await self._claims.wait(found)
+        match found:
+            case Held():
+                await self._claims.wait(found)
+                return False
+            case Abandoned(sent=False):
+                return await self._is_passed_unsent(run, ahead, found.entry, until)
+            case Abandoned():
+                return await self._is_passed_sent(run, found.entry)
+
+    async def _is_passed_sent(self, run: KeyedRun, entry: Entry) -> bool:
+        """Settle a write that nobody has; pass it over if this client may not read the thing."""
+        if await self._runs.may_settle(entry, run.options):
+            await self._runs.settle(entry.key, run.options)
             return False
-        if found.entry.state is State.TO_DO:
-            return await self._is_passed_unsent(run, ahead, found, until)
-        if await self._runs.may_settle(found.entry, run.options):
-            await self._runs.settle(key, run.options)
-            return False
-        intent = await self._runs.intent_in(found.entry)
-        close_line(run.options.core, found.entry.thing or "", intent, sender_gone=False)
-        run.passed.append(found.entry.seq)
+        intent = await self._runs.intent_in(entry)
+        close_line(run.options.core, entry.thing or "", intent, sender_gone=False)
+        run.passed.append(entry.seq)
         return True
 
     async def _is_passed_unsent(
-        self, run: KeyedRun, ahead: Ahead, found: Found, until: float
+        self, run: KeyedRun, ahead: Ahead, entry: Entry, until: float
     ) -> bool:
         """Pass over a write that nobody has, unless a run of it begins in a moment."""
         may_be_sent_yet = ahead.place > ahead.last and not ahead.is_overtaken
         if may_be_sent_yet and asyncio.get_running_loop().time() < until:
             await self._claims.until_closed(asyncio.sleep(_LOOK))
             return False
-        if found.entry.lane in (FREED, ENDED):
+        if entry.lane in (FREED, ENDED):
             return True
         # Its process may only be frozen: it has to see that it is overtaken before it sends.
-        return await self._claims.take(found, run.lane, to=FREED) is not None
+        return await self._claims.take(entry, run.lane, to=FREED) is not None

@@ -20,8 +20,8 @@ An entry is in the lane of the process that runs it, so what a zombie stores is 
 run that ends without a verdict releases its entry to the lane ``FREED``, where any run may take it.  What a
 process left that is provably done with it is in the lane ``ENDED``.
 
-The writes to one thing have one order in all processes, that of their claims: see ``key_order``, and
-``key_queue`` for what a run waits for.
+The writes to one thing have one order in all processes, that of their claims: see ``store/order``, and
+``key_queue`` for what a run waits for.  The statements are in ``store/claims``.
 
 A verdict is returned once it is stored.  If another process has the entry by then, that one's verdict counts.
 """
@@ -37,35 +37,38 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import as_new, in_doubt, without_effect
-from invsvc_async.durable.key_claims import (
-    ENDED,
-    FREED,
-    Claims,
-    Found,
-    KeyedRun,
-    KeyTakenError,
-    changed_by,
-)
+from invsvc_async.durable.key_claims import Claims
 from invsvc_async.durable.key_names import (
     Doubts,
     Namespaces,
-    check_same,
+    conflict_error,
+    conflict_of,
     digests_of,
     key_in,
 )
-from invsvc_async.durable.key_order import is_overtaken
 from invsvc_async.durable.key_queue import Queue
 from invsvc_async.durable.key_starts import StartOrder
+from invsvc_async.durable.keyed_run import KeyedRun, KeyTakenError, NotNext, changed_by
 from invsvc_async.durable.records import intent_of, outcome_of, verdict_and_record
 from invsvc_async.durable.resolve import is_being_done, note, resolve
+from invsvc_async.durable.store.claims import (
+    Abandoned,
+    Claimed,
+    Conflict,
+    Finished,
+    Held,
+    Teller,
+    abandoned,
+    load_common_of,
+    note_digest,
+)
+from invsvc_async.durable.store.order import is_overtaken
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.intent import Intent
-from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
@@ -81,7 +84,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.journal import ClientJournal
     from invsvc_async.durable.key_starts import Start
     from invsvc_async.durable.resolve import Resolution
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.claims import Seen
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.client_core import ClientCore, ClientOptions
@@ -96,12 +100,6 @@ _OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
 _OLDEST: Final = 1e11  # s; the store counts in 64 bits
 _TO_RETURN = 5.0  # s that a run has to note that it returned a secret
 _LOOK = 0.02  # s between looks
-_DIGEST: Final = (
-    "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
-)
-_LEFT_OPEN: Final = (
-    f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
-)
 _NO_SECRETS = (
     "on_secret: is not set, and a keyed write creates a webhook. Its secret is returned once, to the run "
     "that made it. Pass Client(on_secret=…) to keep secrets."
@@ -168,11 +166,7 @@ class Keys:
     async def outcome_of(self, key: str, team: str | None) -> AnyOutcome | None:
         """Return the stored outcome under *key*, or ``None`` if there is none."""
         found = await self.claims.look(await self._name(key, team))
-        return (
-            None
-            if found is None or found.entry.state is not State.DONE
-            else await self._outcome(found)
-        )
+        return await self._outcome(found) if isinstance(found, Finished) else None
 
     async def verdict_of(self, intent: Intent) -> AnyOutcome | None:
         """Return the stored outcome of *intent*; ``None`` if it has none, or is UNKNOWN."""
@@ -197,7 +191,8 @@ class Keys:
         if await Entries(self.store).drop(name):
             return True
         if (found := await self.claims.look(name)) is not None:
-            why = ", because it is being done" if found.lives else ""
+            is_held = isinstance(found, Held)
+            why = ", because it is being done" if is_held else ""
             raise JournalError(
                 f"forget: the write under the key {key!r} may have been sent, and has no verdict{why}. Await "
                 "it, or resolve it."
@@ -280,7 +275,7 @@ class Keys:
                 if turn.last is not before and turn.last is not None:
                     outcome = turn.last.outcome()
                     if spec.resumes is None:
-                        check_same(spec, turn.digest, digests_of(spec))
+                        _check_same(spec, turn.digest)
                     if (
                         spec.resumes is None
                         or spec.resumes.identity == outcome.started_as.identity
@@ -322,52 +317,65 @@ class Keys:
         start: Start | None,
         called: float,
     ) -> Driver[Any]:
-        """Claim the key, and do what its entry says; see the table at the top of the file."""
+        """Do what the entry of the key says, until the write has an outcome."""
         if spec.lacks_tag:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
         # then the verdict counts, whatever it is
-        waited = await self.claims.until_left(name)
-        found = (
-            await self._look(spec, name) if waited or spec.resumes is not None else None
-        )
+        awaited = await self.claims.until_left(name)
+        is_known = awaited or spec.resumes is not None
+        seen = await self._look(spec, name) if is_known else None
         while True:
-            if spec.resumes is not None and found is not None:
-                digest = found.entry.digest  # its body has a tag by now
-            run = KeyedRun.of(
-                spec, self.claims, await self.journal.own_lane(), name, digest, called
-            )
+            lane = await self.journal.own_lane()
+            run = KeyedRun.of(spec, self.claims, lane, name, digest, called)
             run.start = start
             try:
-                if found is not None:
-                    run.has_started()
-                    check_same(spec, found.entry.digest, digest)
-                    run.digest = found.entry.digest
-                    driver = await self._met(run, spec, found, waited=waited)
-                elif waited:
-                    raise JournalError(
-                        f"key {spec.key!r}: it was forgotten while its verdict was awaited. Nothing was sent "
-                        "now."
-                    )
-                else:
-                    await self._claimed(run, spec)
-                    driver = await self._first(run, spec)
-                if driver is not None:
-                    turn.digest = run.digest
-                    return driver
-            except KeyTakenError as taken:
-                found = taken.found
-                continue
+                step = await self._step(run, spec, seen, awaited=awaited)
             except LostLaneError:  # another process has it
                 run.over = True
+                step = None
             finally:
                 run.let_go()
-            waited = waited or bool(run.seq) or (found is not None and found.lives)
-            found = await self._look(spec, name)
+            if isinstance(step, Driver):
+                turn.digest = run.digest
+                return step
+            if step is None:
+                awaited = awaited or bool(run.seq) or _is_of_living(seen)
+                step = await self._look(spec, name)
+            seen = step
 
-    async def _look(self, spec: WriteSpec, name: str) -> Found | None:
+    async def _step(
+        self, run: KeyedRun, spec: WriteSpec, seen: Seen | None, *, awaited: bool
+    ) -> Driver[Any] | Seen | None:
+        """
+        Do what follows from the entry that was *seen*, as the table at the top of the file says.
+
+        Return the run that has the outcome; or the entry that is there instead, as it was seen meanwhile;
+        ``None`` if it has to be looked at.  *awaited* is whether the verdict of another run counts.
+        """
+        match _compared(run, spec, seen):
+            case Conflict() as conflict:
+                raise conflict_error(spec, conflict)
+            case None if awaited:
+                raise JournalError(
+                    f"key {spec.key!r}: it was forgotten while its verdict was awaited. Nothing was sent now."
+                )
+            case None:
+                return await self._claimed(run, spec)
+            case Finished() as done if awaited or done.entry.verdict in _FINAL:
+                return _replayed(spec, await self._outcome(done))
+            case Finished() as done:
+                return await self._reopened(run, spec, done.entry)
+            case Held() as held:
+                await self.claims.wait(held)
+                return None
+            case Abandoned() as left:
+                return await self._taken(run, spec, left.entry)
+
+    async def _look(self, spec: WriteSpec, name: str) -> Seen | None:
         """Return the entry of a key; raise ConfigurationError if it lacks the write that *spec* resumes."""
-        found = await self.claims.look(name)
+        lane = await self.journal.own_lane()
+        found = await self.claims.look(name, lane.token)
         resumes = spec.resumes
         if resumes is None:
             return found
@@ -381,59 +389,53 @@ class Keys:
             )
         return found
 
-    async def _claimed(self, run: KeyedRun, spec: WriteSpec) -> None:
+    async def _claimed(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any] | Seen:
         """
-        Claim the key in its order, unless the claim can be a part of the store before the first send.
+        Claim the key in the order of starts, and run the write; return the entry if the key has one.
 
-        That is so if nothing has to be read before that send, and the journal has all keys.
+        If nothing has to be read before the first send, and the journal has all keys, the claim is a part of
+        the store before that send.
         """
         has_all = not (await self.doubts.mark()).is_open
         if run.start is not None:
             await self.claims.until_closed(self._starts.turn(run.start))
         # otherwise a later one may be under way
         may_be_next = run.thing is None or not run.creates
-        if has_all and may_be_next and _is_sent_at_once(spec, run.thing):
-            return
-        await run.claim(run.entry(State.TO_DO, new_intent(spec)))
-        run.is_next = run.is_next and may_be_next
-        if not run.is_next:
-            await self._wait(run)
+        if not (has_all and may_be_next and _is_sent_at_once(spec, run.thing)):
+            claim = await run.claim(run.entry(State.TO_DO, new_intent(spec)))
+            if not isinstance(claim, Claimed):
+                return claim
+            run.is_next = run.is_next and may_be_next
+            if not run.is_next:
+                await self._wait(run)
+        return await self._first(run, spec)
 
-    async def _wait(self, run: KeyedRun) -> None:
-        """Wait for the earlier writes to the thing of *run*, if others may change it."""
-        run.has_to_wait = False
-        if run.thing is not None:
-            await self._queue.wait(run)
+    async def _reopened(
+        self, run: KeyedRun, spec: WriteSpec, entry: Entry
+    ) -> Driver[Any] | Seen | None:
+        """Do a write anew without effect, or settle an UNKNOWN one; return ``None`` if another run does."""
+        run.own(entry)
+        is_unknown = entry.verdict == Verdict.UNKNOWN
+        state = State.SENDING if is_unknown else State.TO_DO
+        if not await self.claims.reopen(entry, state, run.lane):
+            run.disown()
+            return None
+        return await self._again(run, spec, replace(entry, state=state), gone=False)
 
-    async def _met(
-        self, run: KeyedRun, spec: WriteSpec, found: Found, *, waited: bool
-    ) -> Driver[Any] | None:
-        """Do what follows from an entry; return ``None`` if it has to be looked at again."""
-        entry = found.entry
-        verdict = found.entry.verdict
-        is_done = entry.state is State.DONE
-        if is_done and (waited or verdict in _FINAL):
-            return _replayed(spec, await self._outcome(found))
-        if not is_done and found.lives and found.owner != run.lane.token:
-            await self.claims.wait(found)
+    async def _taken(
+        self, run: KeyedRun, spec: WriteSpec, entry: Entry
+    ) -> Driver[Any] | Seen | None:
+        """Go on with an entry that nobody has; return ``None`` if another run has taken it."""
+        run.own(entry)
+        taken = await self.claims.take(entry, run.lane)
+        if taken is None:
+            run.disown()
             return None
-        # If the move of the entry fails, it may be in this lane all the same.
-        run.seq = entry.seq
-        run.place = entry.place
-        if is_done:
-            state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
-            gone = False if await self.claims.reopen(found, state, run.lane) else None
-            entry = replace(entry, state=state)
-        else:
-            gone = await self.claims.take(found, run.lane)
-        if gone is None:  # another run has it
-            run.seq = 0
-            return None
-        return await self._again(run, spec, entry, gone=gone)
+        return await self._again(run, spec, entry, gone=taken.is_gone)
 
     async def _again(
         self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool
-    ) -> Driver[Any]:
+    ) -> Driver[Any] | Seen:
         """Go on with an acquired *entry*; *gone* is whether the process before has provably done with it."""
         await self.claims.note_taker(run)
         if entry.state is State.TO_DO:
@@ -442,13 +444,16 @@ class Keys:
             await self._wait(run)
             if entry.state is State.TO_DO and not await self.doubts.has(entry):
                 return await self._first(run, spec)
-            try:
-                return await self._driven(
-                    run, await self._left(run, entry, gone=gone, spec=spec)
-                )
-            except KeyTakenError:
-                if not run.has_to_wait:
-                    raise
+            driver = await self._left(run, entry, gone=gone, spec=spec)
+            ended = await self._drive(run, driver)
+            if not isinstance(ended, NotNext):
+                return ended
+
+    async def _wait(self, run: KeyedRun) -> None:
+        """Wait for the earlier writes to the thing of *run*, if others may change it."""
+        run.has_to_wait = False
+        if run.thing is not None:
+            await self._queue.wait(run)
 
     async def _left(
         self, run: KeyedRun, entry: Entry, *, gone: bool, spec: WriteSpec | None = None
@@ -476,35 +481,32 @@ class Keys:
             reads_only=spec is None,
         )
 
-    async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:
-        """Run a write of which nothing was sent."""
+    async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any] | Seen:
+        """Run a write of which nothing was sent, once its turn has come."""
         await self.doubts.check()
-        if run.overtaken:
-            return await self._driven(run, self._overtaken(run, spec))
-        if (
-            run.seq
-            and spec.resumes is None
-            and (digest := digests_of(spec)) != run.digest
-        ):
-            # of another body than before, of which nothing was applied
-            run.digest = digest
-            await self.store.rows(_DIGEST, run.seq, run.lane.number, digest)
-        if spec.creates_webhook and self.core.on_secret is None:
-            self.core.warn_once("on_secret", _NO_SECRETS)
-        driver = self._new_driver(run, spec)
+        if not run.overtaken:
+            if run.seq and spec.resumes is None:
+                await self._note_body(run, spec)
+            if spec.creates_webhook and self.core.on_secret is None:
+                self.core.warn_once("on_secret", _NO_SECRETS)
         while True:
-            try:
-                return await self._driven(run, driver)
-            except KeyTakenError as taken:
-                if taken.found is not None:
-                    raise
-            await self.doubts.check()
-            await self._wait(run)
             driver = (
                 self._overtaken(run, spec)
                 if run.overtaken
                 else self._new_driver(run, spec)
             )
+            ended = await self._drive(run, driver)
+            if not isinstance(ended, NotNext):
+                return ended
+            await self.doubts.check()
+            await self._wait(run)
+
+    async def _note_body(self, run: KeyedRun, spec: WriteSpec) -> None:
+        """Store the digest of *spec* if it has another body than before, of which nothing was applied."""
+        digest = digests_of(spec)
+        if digest != run.digest:
+            run.digest = digest
+            await note_digest(self.store, run.seq, run.lane.number, digest)
 
     def _new_driver(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
         """Return the first run of a write."""
@@ -525,14 +527,17 @@ class Keys:
             run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False
         )
 
-    async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:
+    async def _drive(
+        self, run: KeyedRun, driver: Driver[Any]
+    ) -> Driver[Any] | Seen | NotNext:
+        """Drive the write to its outcome, unless it must not be sent now; then return why not."""
         if run.called is not None:
             driver.result.begin(run.called, run.waited)
         try:
             await driver.drive()
-        except KeyTakenError:
+        except KeyTakenError as error:
             driver.take_back()
-            raise
+            return error.why
         except LostLaneError:  # whoever has it settles it
             self.core.writes.take(driver.intent.identity)
             raise
@@ -548,9 +553,7 @@ class Keys:
     ) -> list[Outcome[Any]]:
         """Settle the keyed writes that nobody has and this client may read; return their outcomes."""
         settled: list[Outcome[Any] | None] = []
-        for entry in await self.store.entries(
-            f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED]
-        ):
+        for entry in await abandoned(self.store):
             try:
                 if await self.may_settle(entry, options, same_mode=same_mode):
                     settled.append(await self.settle(entry.key, options))
@@ -584,36 +587,31 @@ class Keys:
         with self._turn_of(name) as turn:
             async with turn.lock:
                 await self.claims.until_left(name)
-                found = await self.claims.look(name)
                 lane = await self.journal.own_lane()
-                if found is None or (entry := found.entry).state is not State.SENDING:
-                    return None
-                options = options.without_team()
-                run = KeyedRun(
-                    claims=self.claims,
-                    lane=lane,
-                    name=name,
-                    thing=entry.thing,
-                    digest=entry.digest,
-                    options=options,
-                    seq=entry.seq,
-                    place=entry.place,
-                    creates=kind_of_write(BY_NAME[entry.operation]).creates,
-                )
-                try:
-                    if (gone := await self.claims.take(found, lane)) is None:
-                        run.over = True
-                        return None
-                    if run.thing is not None and not run.creates:
-                        run.overtaken = await is_overtaken(
-                            self.store, run.thing, run.place
+                match await self.claims.look(name, lane.token):
+                    case Abandoned(entry=entry, sent=True):
+                        run = KeyedRun.of_entry(
+                            entry, self.claims, lane, options.without_team()
                         )
-                    await self._driven(run, await self._left(run, entry, gone=gone))
-                except LostLaneError:
-                    run.over = True
-                finally:
-                    run.let_go()
-                return run.outcome
+                        return await self._settled(run, entry)
+                    case _:
+                        return None
+
+    async def _settled(self, run: KeyedRun, entry: Entry) -> Outcome[Any] | None:
+        """Take *entry*, and settle its write by reads alone; return ``None`` if another run has it."""
+        try:
+            taken = await self.claims.take(entry, run.lane)
+            if taken is None:
+                run.over = True
+                return None
+            if run.thing is not None and not run.creates:
+                run.overtaken = await is_overtaken(self.store, run.thing, run.place)
+            await self._drive(run, await self._left(run, entry, gone=taken.is_gone))
+        except LostLaneError:
+            run.over = True
+        finally:
+            run.let_go()
+        return run.outcome
 
     # --- back from an entry
 
@@ -624,27 +622,63 @@ class Keys:
     async def _readable(self, entry: Entry) -> Entry:
         """Return *entry* under the user's key; load its common part if another process has stored that."""
         if self.store.commons.lack([entry]):
-            await self.store.entries("e.seq = $1", entry.seq)
+            await load_common_of(self.store, entry)
         return replace(entry, key=key_in(entry.key))
 
-    async def _outcome(self, found: Found) -> Outcome[Any]:
+    async def _outcome(self, done: Finished) -> Outcome[Any]:
         """Return the outcome of an entry that is done."""
-        entry = found.entry
+        entry = done.entry
         outcome = outcome_of(await self._readable(entry), self.store.commons)
-        if verdict_and_record(entry)[1].had == "returned":
-            # The run that made a webhook notes soon after that it returned its secret.
-            latest: Found | None = found
-            until = asyncio.get_running_loop().time() + _TO_RETURN
-            while (
-                latest is not None
-                and latest.untold == 1
-                and asyncio.get_running_loop().time() < until
-            ):
-                await asyncio.sleep(_LOOK)
-                latest = await self.claims.look(entry.key)
-            if latest is not None and not latest.untold:
-                outcome = attrs.evolve(outcome, secret="not stored")
+        if verdict_and_record(entry)[1].had == "returned" and await self._is_told(done):
+            outcome = attrs.evolve(outcome, secret="not stored")
         return attrs.evolve(outcome, replayed=True)
+
+    async def _is_told(self, done: Finished) -> bool:
+        """Return whether the secret was returned: the run that made a webhook notes that soon after."""
+        latest: Seen | None = done
+        until = asyncio.get_running_loop().time() + _TO_RETURN
+        while (
+            isinstance(latest, Finished)
+            and latest.teller is Teller.LIVING
+            and asyncio.get_running_loop().time() < until
+        ):
+            await asyncio.sleep(_LOOK)
+            latest = await self.claims.look(done.entry.key)
+        return isinstance(latest, Finished) and latest.teller is Teller.NOBODY
+
+
+def _compared(
+    run: KeyedRun, spec: WriteSpec, seen: Seen | None
+) -> Seen | Conflict | None:
+    """Return the entry that was *seen* under the key of *run*; a conflict if the write is not *spec*."""
+    if seen is None:
+        return None
+    run.has_started()
+    digest = seen.entry.digest
+    # the body of what is resumed has a tag by now
+    conflict = (
+        None if spec.resumes is not None else conflict_of(spec, digest, run.digest)
+    )
+    run.digest = digest
+    return seen if conflict is None else conflict
+
+
+def _check_same(spec: WriteSpec, stored: str) -> None:
+    """Raise KeyConflictError unless *spec* is the write whose digests are *stored*."""
+    conflict = conflict_of(spec, stored, digests_of(spec))
+    if conflict is not None:
+        raise conflict_error(spec, conflict)
+
+
+def _is_of_living(seen: Seen | None) -> bool:
+    """Return whether a living process has the entry that was *seen*, or has found its verdict."""
+    match seen:
+        case Finished(lives=lives):
+            return lives
+        case Held():
+            return True
+        case _:
+            return False
 
 
 def _is_sent_at_once(spec: WriteSpec, thing: str | None) -> bool:

@@ -1,7 +1,7 @@
 """
 What the writes of a batch left of each thing: evidence for later writes, after a restart or elsewhere.
 
-A journal has one row for each thing that was changed. Rows contain no secrets.
+Rows contain no secrets; the statements are in ``store/states``.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import msgspec
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.codec.exact_json import MEMBERS, Wire, salvage
-from invsvc_async.durable.entry import ANSWERED, Entry, State, unreadable
+from invsvc_async.durable.entry import ANSWERED, unreadable
 from invsvc_async.durable.records import is_answered
+from invsvc_async.durable.store.states import Left, claims_of
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
-from invsvc_async.storage.dialect import MOST, slices
 from invsvc_async.writes.things import sound, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
@@ -38,27 +38,7 @@ if TYPE_CHECKING:
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
 _RECENT = 600.0  # s for which the state of a webhook counts
-_IN_FLIGHT = f"""
-SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
-    AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
-"""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
-
-
-class Left(msgspec.Struct, frozen=True):
-    """
-    What one write left of *thing*.
-
-    ``state`` is the last known state as JSON text (``{}`` if the thing is gone, ``None`` if it is not known),
-    as the members of *team* see it; ``stamp`` the time of the answer that showed it (server ms).  ``place``
-    is that of the last write that may have had an effect, if it is read from a store.
-    """
-
-    thing: str
-    team: str | None = None
-    state: str | None = None
-    stamp: int | None = None
-    place: int = 0
 
 
 def left_by(
@@ -198,34 +178,11 @@ def close_line(
         core.writes.close_for_unknown(thing, intent.identity, known.free_at)
 
 
-async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
-    """Return the last entry of each of *things* that may have been sent, and is not done; no creates."""
-    return dict(map(tuple, await store.rows(_IN_FLIGHT, list(things))))
-
-
-async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
-    """Return what the last finished write to each of *things* left of it."""
-    text = "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
-    return [
-        Left(*row)
-        for some in slices(things, MOST)
-        for row in await store.rows(text, some)
-    ]
-
-
-async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
-    """Return the entries of *things* with the verdict UNKNOWN."""
-    return await store.entries(
-        f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things)
-    )
-
-
 async def take_claims(
     writes: WriteRegister, store: Store, things: Sequence[str]
 ) -> None:
     """Note the webhooks that untagged creates of the URLs *things* made, and how certain each claim is."""
-    text = "SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq"
-    for claim, key in await store.rows(text, list(things)):
+    for claim, key in await claims_of(store, things):
         writes.claim(
             claim.removeprefix(ANSWERED), key, is_certain=claim.startswith(ANSWERED)
         )

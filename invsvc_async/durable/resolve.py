@@ -15,18 +15,14 @@ APPLIED, SUPERSEDED        nothing: these are final
 open, never sent           nothing: there is nothing to find out
 =========================  ================================================================================
 
-It is one transaction, under the locks of a take-over: on the lane, then on the entry.  So who takes the lane
-has the entry before that, and then the finding is refused; or it finds the verdict.  What a process
-may still store that was silent for too long is rejected, because the entry is done.
-
-Nothing is read and nothing is sent.
+It is stored in one transaction, under the locks of a take-over (``store/findings``).  Nothing is read and
+nothing is sent.
 """
 
 from __future__ import annotations
 
 import getpass
 import socket
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import attrs
@@ -35,16 +31,9 @@ from msgspec.structs import replace
 from invsvc_async import codec, models
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import (
-    ENTRY,
-    SENT,
-    SET_SENT,
     State,
-    columns_of,
-    entry_in,
 )
-from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.leases import living, member_of
 from invsvc_async.durable.records import (
     Record,
     encoded,
@@ -55,9 +44,9 @@ from invsvc_async.durable.records import (
     verdict_and_record,
     verdict_record,
 )
-from invsvc_async.durable.restored import marked
-from invsvc_async.durable.scripts import HEARD
-from invsvc_async.durable.tables import count
+from invsvc_async.durable.store.findings import entry_of, store_finding
+from invsvc_async.durable.store.lanes import FREED
+from invsvc_async.durable.store.restored import marked
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.compare import names_another
@@ -69,45 +58,19 @@ from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.outcome import OutcomeBase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.history import Secret
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
-    from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.client_core import ClientCore
 
 
 _FINAL: Final = (Verdict.APPLIED, Verdict.SUPERSEDED)
 _LONGEST_WHY: Final = 1000  # characters
 _LONGEST_NAME: Final = 200  # characters of an id, or of who it was
-_NOW: Final = "SELECT {ms}"
-_OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
-_LOCKED: Final = (
-    f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
-)
-# First this, so that all that follows from an end does: an entry that is done already may get another one.
-_OPENED: Final = f"""
-UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
-    WHERE seq = $1
-"""
-_ENDED: Final = f"""
-UPDATE {{s}}entries AS e SET lane = given.lane, {SET_SENT} FROM {{rows 1 seq:bigint lane:bigint {SENT}}}
-    WHERE e.seq = given.seq
-"""
-_UNHEARD: Final = (
-    "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
-)
-# A later write may have left the state that is stored, or this one: from now on, it is not known.
-_PERHAPS_CHANGED: Final = """
-INSERT INTO {s}states AS s (thing, place) VALUES ($1, $2) ON CONFLICT (thing) DO UPDATE SET
-    place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
-    team = NULL, state = NULL, stamp = NULL
-"""
 
 
 @attrs.frozen(kw_only=True)
@@ -202,12 +165,11 @@ async def resolve(
     """
     called = f"resolve: the write under the key {name if key is None else key!r}"
     await store.idle()  # what this process stores of it
-    found = await store.entries("e.key = $1", name)
-    if not found:
+    seen = await entry_of(store, name)
+    if seen is None:
         raise JournalError(
             f"{called} is not there. Check the key, and that this is its journal."
         )
-    seen = found[0]
     is_of_copy = seen.seq <= (await store.run(marked)).through
     _check_open(seen, finding, called, is_of_copy=is_of_copy)
     is_keyed = store.how.kind == "journal" and seen.digest != ""
@@ -229,18 +191,7 @@ async def resolve(
         made[str(entry.outcome)] = Resolved(entry, outcome)
         return entry
 
-    has_results = store.how.kind != "journal"
-    change = partial(
-        _change,
-        seen,
-        make,
-        made.keys(),
-        mine=mine,
-        silence=store.silence,
-        called=called,
-    )
-    text = await store.run(lambda: _store(change(), has_results=has_results))
-    await store.tell(str(seen.lane))
+    text = await store_finding(store, seen, make, made.keys(), mine=mine, called=called)
     return made[text]
 
 
@@ -284,19 +235,6 @@ def _check_open(
 def _never_sent(called: str) -> JournalError:
     return JournalError(
         f"{called} was never sent, so there is nothing to find out. Run it, or delete it. Nothing was stored."
-    )
-
-
-def _is_alive(called: str) -> JournalError:
-    return JournalError(
-        f"{called} belongs to a living process, which finds out what became of it. Wait for its verdict, or "
-        "end that process. Nothing was stored."
-    )
-
-
-def _changed(called: str) -> JournalError:
-    return JournalError(
-        f"{called} was changed at the same time. Look at it again. Nothing was stored."
     )
 
 
@@ -425,59 +363,4 @@ def _entry(kind: str, seen: Entry, outcome: AnyOutcome, at: int) -> Entry:
     entry.outcome = encoded(record)
     if outcome.applied:  # as of all that are applied
         entry.common = entry.intent = None
-    return entry
-
-
-# --- the transaction
-
-
-def _store(change: Script[Entry], *, has_results: bool) -> Script[str]:
-    """Run *change*, and store all that follows from the changed entry; return its stored outcome."""
-    yield "SELECT {durably}", ()
-    entry = yield from change
-    if has_results:  # of a journal, the application asks for it by its key
-        yield _UNHEARD, (entry.seq,)
-    is_new = kind_of_write(BY_NAME[entry.operation]).creates
-    if entry.verdict == Verdict.APPLIED and entry.thing is not None and not is_new:
-        yield _PERHAPS_CHANGED, (entry.thing, entry.place)
-    return str(entry.outcome)
-
-
-def _change(
-    seen: Entry,
-    make: Callable[[int], Entry],
-    tries: Collection[str],
-    *,
-    mine: str | None,
-    silence: float,
-    called: str,
-) -> Script[Entry]:
-    """
-    Store the entry that *make* gives in place of *seen*, and return it.
-
-    *tries* are the outcomes that earlier tries have stored, whose replies were lost.
-    """
-    owners = yield _OWNER, (seen.lane,)
-    owner = owners[0][0] if owners else None
-    rows = yield _LOCKED, (seen.seq,)
-    if not rows:
-        raise _changed(called)
-    *fields, flags = rows[0]
-    there = entry_in(fields)
-    if there.outcome is not None and there.outcome in tries:
-        return there
-    if there != seen:
-        raise _changed(called)
-    if seen.state is not State.DONE and owner not in (None, mine):
-        alive = yield from living(silence, [owner])
-        if member_of(str(owner)) in alive:
-            raise _is_alive(called)
-    [(now,)] = yield _NOW, ()
-    entry = make(int(now))
-    yield HEARD, ([seen.seq],)
-    yield _OPENED, (seen.seq,)
-    yield _ENDED, ([(entry.seq, entry.lane, *columns_of(entry))],)
-    before = int(seen.state), seen.verdict or "", int(flags)
-    after = int(entry.state), str(entry.verdict), entry.flags
-    yield from count({before: -1, after: 1} if before != after else {})
     return entry

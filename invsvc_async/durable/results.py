@@ -7,20 +7,16 @@ from collections import defaultdict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.scripts import keep_verdicts, take_verdicts
+from invsvc_async.durable.store.verdicts import acknowledge, free, keeps, take
 from invsvc_async.errors import JournalError
-from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.leases import Leases
 
 
-_AT_ONCE = 200  # verdicts that one statement acknowledges, or frees
 _TICK = 0.2  # s between notes of which verdicts were acknowledged
 _TO_STORE = 1.0  # s that the store has for the last of them
-_FREE = "UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'"
-_HEARD = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
 
 
 class Consumer:
@@ -51,20 +47,10 @@ class Consumer:
         due = list[int]()
         while self._later and self._later[0][0] <= leases.clock.now():
             due.append(heappop(self._later)[1])
-        for some in slices(due, _AT_ONCE):
-            await leases.store.rows(_FREE, some, leases.name)
-        self._page = taker, _ = leases.token(), leases.taker
-        seqs = await leases.store.run(
-            lambda: take_verdicts(taker, leases.store.silence, limit)
-        )
-        if not seqs:
-            return []
-        # Not one that was reopened in between: it has no verdict any more.
-        where = f"e.seq {{any 1 bigint}} AND e.state = {State.DONE:d} ORDER BY e.seq"
-        found = await leases.store.entries(where, seqs)
-        for entry in found:
-            entry.taker = taker
-        return found
+        await free(leases.store, due, leases.name)
+        taker = leases.token()
+        self._page = taker, leases.taker
+        return await take(leases.store, taker, limit)
 
     async def next(self, at_once: int) -> Entry | None:
         """Return the next of these verdicts, of which it takes so many *at_once*; ``None``: there is none."""
@@ -88,11 +74,7 @@ class Consumer:
         since = self._page[1] if taker == self._page[0] else taker
         if since == leases.taker and leases.clock.now() <= leases.until:
             return True
-        return bool(
-            await leases.store.run(
-                lambda: keep_verdicts(taker, leases.store.silence, [entry.seq])
-            )
-        )
+        return await keeps(leases.store, taker, entry.seq)
 
     def acknowledge(self, entry: Entry) -> None:
         """Note that *entry* need not be given again."""
@@ -114,8 +96,7 @@ class Consumer:
         heard, self._heard = self._heard, defaultdict(list)
         try:
             for taker, seqs in heard.items():
-                for some in slices(seqs, _AT_ONCE):
-                    await self._leases.store.rows(_HEARD, some, taker)
+                await acknowledge(self._leases.store, seqs, taker)
         except JournalError:  # they are noted with the next, or given once more
             for taker, seqs in heard.items():
                 self._heard[taker] += seqs

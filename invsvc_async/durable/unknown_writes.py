@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.last_writes import close_line
+from invsvc_async.durable.store.facts import now_of
+from invsvc_async.durable.store.order import UnknownVerdict
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.history import Reading
 from invsvc_async.writes.state_reads import StateReader
@@ -22,19 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.client_core import ClientOptions
 
 
 _MOST: Final = 10_000  # verdicts that are remembered
-
-
-class UnknownVerdict(NamedTuple):
-    """A verdict of an entry; ``done_at`` only tells it from the next verdict of the entry."""
-
-    seq: int
-    done_at: int | None
 
 
 class UnknownWrites:
@@ -96,7 +91,7 @@ class UnknownWrites:
         """
         if self._store.silence == inf or entry.done_at is None:
             return 0.0
-        now = float((await self._store.rows("SELECT {now}"))[0][0])
+        now = await now_of(self._store)
         return max(now - entry.done_at / 1000, 0.0)
 
     def _note(self, verdict: UnknownVerdict) -> None:

@@ -9,7 +9,7 @@ from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.concurrency.cancellation import until_ended
-from invsvc_async.durable.restored import close_restored
+from invsvc_async.durable.store.restored import close_restored
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:

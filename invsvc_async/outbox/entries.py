@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 from invsvc_async.batch.sending import content_of, new_entry
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.store.verdicts import forget_errors
 from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.enqueued import Statement
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.storage.dialect import Cell, Script
+    from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 
 
-Statement: TypeAlias = "tuple[str, tuple[Cell, ...]]"  # and its values
-
-# What both databases store of a new write.
-columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(
-    "key", "thing", "digest", "operation", "intent"
-)
-UNTOLD = "untold "  # facts that begin so, by time and key of a verdict: the last error of on_result for it
-_FORGET_ERRORS = (
-    f"DELETE FROM {{s}}facts WHERE name LIKE '{UNTOLD}%' AND substr(name, 8, 13) < $1"
-)
 _TRIES = 5  # to insert a write whose key others delete at the same time
 
 
@@ -111,7 +102,7 @@ class OutboxEntries(Entries, ABC):
 
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
         """Delete old entries, as of any store, and the errors of verdicts that are as old."""
-        await self.store.rows(_FORGET_ERRORS, f"{max(before, 0):013}")
+        await forget_errors(self.store, before)
         return await super().prune(before, unacknowledged=unacknowledged)
 
 

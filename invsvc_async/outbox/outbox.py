@@ -16,9 +16,11 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ende
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.concurrency.uncopied import Uncopied
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.leases import Leases, Sign
+from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
-from invsvc_async.durable.store import store_at
+from invsvc_async.durable.store.members import Sign
+from invsvc_async.durable.store.opening import store_at
+from invsvc_async.durable.store.verdicts import UNTOLD
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -29,7 +31,6 @@ from invsvc_async.errors import (
 )
 from invsvc_async.outbox.caller_connections import run_now
 from invsvc_async.outbox.dispatch import dispatch
-from invsvc_async.outbox.entries import UNTOLD
 from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from invsvc_async.durable.store.enqueued import (
+    common_into,
+    compared_in,
+    insert_into,
+)
 from invsvc_async.outbox.caller_connections import Database, run
-from invsvc_async.outbox.entries import OutboxEntries, Statement, columns_of, not_there
+from invsvc_async.outbox.entries import OutboxEntries, not_there
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.postgres_store import PostgresStore
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.enqueued import Statement
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.durable.store.postgres import PostgresStore
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.client_core import ClientCore
-
-
-# The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
-# thing are numbered in the order in which their transactions commit.
-_INSERT = """
-WITH first AS MATERIALIZED ({lock}),
-told AS MATERIALIZED (SELECT pg_notify(CAST($1 AS text), CAST($2 AS text)) AS done FROM first),
-numbered AS MATERIALIZED (
-    SELECT nextval('{schema}.entries_seq_seq') AS number FROM told WHERE told.done IS NOT NULL
-)
-INSERT INTO {schema}.entries (seq, place, key, lane, thing, digest, operation, state, common, intent)
-SELECT number, number, CAST($4 AS text), CAST($3 AS bigint), CAST($5 AS text), CAST($6 AS text),
-    CAST($7 AS text), 0, CAST($9 AS bigint), CAST($8 AS text)
-FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
-"""
-_LOCK = "SELECT pg_advisory_xact_lock(CAST($10 AS bigint)) AS done"
-_NO_LOCK = "SELECT CAST($10 AS bigint) AS done"
-_COMMON = """
-INSERT INTO {schema}.commons (number, text) VALUES (CAST($1 AS bigint), CAST($2 AS text))
-    ON CONFLICT DO NOTHING RETURNING number
-"""
 
 
 class PostgresOutbox(OutboxEntries):
@@ -63,18 +47,9 @@ class PostgresOutbox(OutboxEntries):
         schema = yield from self.base.find(base_url, mine, same_mode=self._same_mode)
         if schema is None:
             raise not_there(core)
-        yield _COMMON.format(schema=schema), (new.common, self._common_of(new))
+        yield common_into(schema, new, self._common_of(new))
         return schema
 
     def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         lane = self.lane_of(new.key, new.thing)
-        text = _INSERT.format(
-            schema=place, lock=_NO_LOCK if new.thing is None else _LOCK
-        )
-        turn = int.from_bytes(
-            blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(),
-            signed=True,
-        )
-        find = f"SELECT digest = CAST($2 AS text) FROM {place}.entries WHERE key = CAST($1 AS text)"
-        values = place, str(lane), lane, *columns_of(new), new.common, turn
-        return (text, values), (find, (new.key, new.digest))
+        return insert_into(place, new, lane), compared_in(place, new)

@@ -12,26 +12,29 @@ import sqlite3
 from contextlib import ExitStack
 from functools import partial
 from hashlib import blake2b
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.records import verdict_of_lost
-from invsvc_async.durable.restored import mark_restored
-from invsvc_async.durable.scripts import KNOWN, add, may_drop
-from invsvc_async.durable.sqlite_store import DIALECT
-from invsvc_async.durable.store import file_at
+from invsvc_async.durable.entry import Entry
+from invsvc_async.durable.store import application_table
+from invsvc_async.durable.store.changes import known_of, may_drop
+from invsvc_async.durable.store.enqueued import end_lost, take_in
+from invsvc_async.durable.store.findings import entry_of
+from invsvc_async.durable.store.opening import file_at
+from invsvc_async.durable.store.restored import mark_restored
+from invsvc_async.durable.store.sqlite import DIALECT
 from invsvc_async.errors import JournalError
 from invsvc_async.outbox.caller_connections import Database, run
-from invsvc_async.outbox.entries import OutboxEntries, Statement, columns_of, not_there
+from invsvc_async.outbox.entries import OutboxEntries, not_there
 from invsvc_async.storage.sqlite_file import SameFile
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.enqueued import Statement
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.client_core import ClientCore
 
@@ -41,45 +44,6 @@ _SLOW = 0.5
 _FAST = 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
 _FAST_FOR = 5.0  # s
 _PATIENCE = 5.0  # s to wait for a lock of the application
-_VERSION = 1
-_TABLES = f"""
-CREATE TABLE IF NOT EXISTS invsvc_outbox (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, thing TEXT,
-    digest TEXT NOT NULL, operation TEXT NOT NULL, number INTEGER NOT NULL, common TEXT NOT NULL,
-    intent TEXT NOT NULL, moved INTEGER NOT NULL DEFAULT 0, version INTEGER NOT NULL DEFAULT {_VERSION},
-    UNIQUE (base_url, key)
-);
-CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WHERE moved = 0;
-CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
-"""
-_INSERT = """
-INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, intent, number, common)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
-"""
-_IS_SAME = "SELECT digest = $3 FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
-_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'invsvc_outbox_journal'"
-_EPOCH = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = $1"
-_USE = "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
-_ROWS = """
-SELECT common, seq, key, thing, digest, operation, CASE WHEN common <> '' THEN number END AS common,
-    nullif(intent, '') AS intent FROM invsvc_outbox WHERE base_url = $1 AND
-"""
-_FIELDS = ("seq", "key", "thing", "digest", "operation", "common", "intent")
-_NEW = "moved = 0 ORDER BY seq LIMIT $2"
-_COUNT = "SELECT count(*) FROM invsvc_outbox WHERE base_url = $1 AND moved = 0"
-_MARK = "UPDATE invsvc_outbox SET moved = 1, common = '', intent = '' WHERE seq {any 1 bigint}"
-_DELETE = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
-# Not a new write under the key of an entry whose row is gone, because its deletion was interrupted.
-_DELETE_OLD = """
-DELETE FROM invsvc_outbox WHERE seq IN (
-    SELECT o.seq FROM {rows 2 key:text digest:text} JOIN invsvc_outbox AS o ON o.key = given.key
-    WHERE o.base_url = $1 AND (o.moved = 1 OR o.digest = given.digest)
-)
-"""
-_NOT_HEARD = "DELETE FROM {s}unheard WHERE seq IN (SELECT seq FROM {s}entries WHERE key {any 1 text})"
-_END = """
-UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE key {any 5 text}
-"""
 
 
 class SqliteOutbox(OutboxEntries):
@@ -153,7 +117,7 @@ class SqliteOutbox(OutboxEntries):
     async def _belongs_together(self) -> None:
         """Check that rows of this file were moved by the same journal."""
         epoch = await self.facts.get("epoch")
-        known = await self._do(_EPOCH, self._base_url)
+        known = await self._do(application_table.epoch_of(self._base_url))
         if (
             known
             and known[0][0] != epoch
@@ -165,14 +129,15 @@ class SqliteOutbox(OutboxEntries):
                 "file back, with its .epoch. If it is lost, run the outbox with --restored (restored=True), "
                 "which settles what may have been sent before it sends."
             )
-        await self._do(_USE, self._base_url, epoch)
+        await self._do(application_table.use_epoch(self._base_url, epoch))
         if self.store.how.restored:  # rows that were not moved yet are of the copy too
             while (await self.move())[1]:
                 pass
             after = 0
-            text = "moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
-            while found := await self._rows(text, after, _AT_ONCE):
-                await self.store.run(partial(_end_lost, found))
+            while found := await self._rows(
+                application_table.moved_rows(self._base_url, after, _AT_ONCE)
+            ):
+                await end_lost(self.store, found)
                 after = found[-1].seq
             await self.store.run(mark_restored)
 
@@ -194,20 +159,18 @@ class SqliteOutbox(OutboxEntries):
             )
         return self._writer
 
-    async def _do(self, text: str, *values: Cell) -> list[Cell]:
+    async def _do(self, statement: Statement) -> list[Cell]:
         return await self.table.act(
             lambda connection: connection.execute(
-                *DIALECT.translated(text, values)
+                *DIALECT.translated(*statement)
             ).fetchall()
         )
 
-    async def _rows(self, where: str, *values: Cell) -> list[Entry]:
+    async def _rows(self, statement: Statement) -> list[Entry]:
         """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
         entries: list[Entry] = []
-        for common, *row in await self._do(_ROWS + where, self._base_url, *values):
-            entry = Entry(
-                state=State.TO_DO, lane=1, **dict(zip(_FIELDS, row, strict=True))
-            )
+        for row in await self._do(statement):
+            entry, common = application_table.entry_in(row)
             if entry.common is not None:
                 self.store.commons.texts[entry.common] = common
             entries.append(entry)
@@ -229,14 +192,16 @@ class SqliteOutbox(OutboxEntries):
     def find(self, core: ClientCore, new: Entry) -> Script[str]:
         """Return the base URL of *core*, if the file has an outbox for it."""
         del new  # the row has its common part; who sends checks the credential
-        if not (yield _IS_THERE, ()) or not (yield _EPOCH, (core.base_url,)):
+        if not (yield application_table.is_there()) or not (
+            yield application_table.epoch_of(core.base_url)
+        ):
             raise not_there(core)
         return core.base_url
 
     def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         # SQLite has one writer at a time, so the numbers are in the order of the commits.
-        insert = _INSERT, (place, *columns_of(new), new.common, self._common_of(new))
-        return insert, (_IS_SAME, (place, new.key, new.digest))
+        insert = application_table.insert(place, new, self._common_of(new))
+        return insert, application_table.compared(place, new)
 
     # --- sending
 
@@ -262,20 +227,24 @@ class SqliteOutbox(OutboxEntries):
     async def move(self) -> tuple[int | None, bool]:
         """Move new rows; return the number before those of new entries, and whether any were moved."""
         async with self._moving:
-            if not (new := await self._rows(_NEW, _AT_ONCE)):
+            if not (
+                new := await self._rows(
+                    application_table.new_rows(self._base_url, _AT_ONCE)
+                )
+            ):
                 return None, False
-            count, before = await self.store.run(
-                partial(_take_in, new, self.store.commons.texts)
+            taken = await take_in(self.store, new)
+            await self._do(
+                application_table.mark_moved([row.seq for row in new[: taken.many]])
             )
-            await self._do(_MARK, [row.seq for row in new[:count]])
-            return before, count > 0
+            return taken.before, taken.many > 0
 
     # --- for people
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
         # first: it may be moved now
-        new = await self._rows("moved = 0 AND key = $2", key)
+        new = await self._rows(application_table.new_row(self._base_url, key))
         moved = await super().entry(key)
         if moved is not None and (not new or new[0].digest == moved.digest):
             return moved
@@ -283,12 +252,14 @@ class SqliteOutbox(OutboxEntries):
 
     async def waiting(self) -> int:
         """Count the rows that were not moved yet."""
-        return int((await self._do(_COUNT, self._base_url))[0][0])
+        return int((await self._do(application_table.count_new(self._base_url)))[0][0])
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries, all or of a *state*: ``"open"``, ``"untold"`` or a verdict."""
         # first: as in entry()
-        new = await self._rows(_NEW, limit) if state in (None, "open") else []
+        is_asked = state in (None, "open")
+        rows = application_table.new_rows(self._base_url, limit)
+        new = await self._rows(rows) if is_asked else []
         found = await super().first(limit, state)
         there = {entry.key for entry in found}
         return [*found, *(row for row in new if row.key not in there)][:limit]
@@ -296,20 +267,22 @@ class SqliteOutbox(OutboxEntries):
     async def drop(self, key: str) -> bool:
         """Delete a row that was not moved yet, or an entry, unless it may have been sent and is not done."""
         async with self._moving:
-            if not await self.store.entries("e.key = $1", key):
-                text = f"{_DELETE} AND moved = 0 RETURNING seq"
-                return bool(await self._do(text, self._base_url, key))
+            if await entry_of(self.store, key) is None:
+                return bool(
+                    await self._do(application_table.delete_new(self._base_url, key))
+                )
             if await self.store.run(partial(may_drop, key)) is None:
                 return False
-            await self._do(_DELETE, self._base_url, key)  # first, as in _forget
+            await self._do(
+                application_table.delete(self._base_url, key)
+            )  # first, as in _forget
             return await super().drop(key)
 
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
-        known = await self.store.rows(KNOWN, list(keys))
-        await self._do(
-            _DELETE_OLD, self._base_url, [(key, digest) for key, _, digest, *_ in known]
-        )
+        known = await known_of(self.store, keys)
+        digests = [(key, each.digest) for key, each in known.items()]
+        await self._do(application_table.delete_old(self._base_url, digests))
 
 
 def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
@@ -320,49 +293,11 @@ def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
         if reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            connection.executescript(_TABLES)
-        columns = connection.execute("PRAGMA table_info(invsvc_outbox)").fetchall()
-        defaults = {column: default for _, column, _, _, default, _ in columns}
-        # The default of this column is the version of the table.
-        if "digest" not in defaults or defaults.get("version") != str(_VERSION):
+            connection.executescript(application_table.TABLES)
+        if not application_table.is_known(connection):
             raise JournalError(
                 f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
                 "created it, or a newer one."
             )
         opened.pop_all()
         return connection
-
-
-def _take_in(
-    new: Sequence[Entry], commons: Mapping[int, str]
-) -> Script[tuple[int, int | None]]:
-    """
-    Insert the entries of *new* rows; return how many were taken, and the number before those of new ones.
-
-    One whose key has an entry with the same digest was moved before a kill.  Where the entry is another
-    write, its deletion was interrupted, or the application's file is an older copy, which did not have it.
-    It is deleted once it is done; until then, the rows from there on have to wait.
-    """
-    digests = {row.key: row.digest for row in new}
-    there = yield KNOWN, ([*digests],)
-    others = {
-        key: state for key, _, digest, state, _ in there if digest != digests[key]
-    }
-    taken = [*takewhile(lambda row: others.get(row.key, State.DONE) == State.DONE, new)]
-    if replaced := [row.key for row in taken if row.key in others]:
-        yield _NOT_HEARD, (replaced,)
-        yield "DELETE FROM {s}entries WHERE key {any 1 text}", (replaced,)
-    numbers: set[int] = set()
-    if taken:
-        yield from add(taken, commons, ours=numbers)
-    return len(taken), min(numbers) - 1 if numbers else None
-
-
-def _end_lost(moved: Sequence[Entry]) -> Script[None]:
-    """Insert entries with the verdict UNKNOWN for rows that were *moved* and have none."""
-    known = {key for key, *_ in (yield KNOWN, ([row.key for row in moved],))}
-    if lost := [row for row in moved if row.key not in known]:
-        yield from add(lost, {}, ours=set())
-        ended = verdict_of_lost(lost[0])
-        values = int(State.DONE), ended.verdict, ended.outcome, ended.done_at
-        yield _END, (*values, [row.key for row in lost])

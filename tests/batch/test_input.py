@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async import ConfigurationError
 from invsvc_async.batch import Batch
-from invsvc_async.durable.facts import SET
+from invsvc_async.durable.store.facts import SET
 from tests.batch.child import begin
 from tests.batch.writing import SECRETS, all_of, creates, run_all
 from tests.support.children import first_lines, read_on

@@ -14,13 +14,8 @@ import pytest
 from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.client import options_of
-from invsvc_async.durable.last_writes import (
-    MOST_LARGE,
-    Left,
-    last_writes,
-    learn,
-    left_by,
-)
+from invsvc_async.durable.last_writes import MOST_LARGE, learn, left_by
+from invsvc_async.durable.store.states import Left, last_writes
 from invsvc_async.errors import JournalError
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of

@@ -8,7 +8,7 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch.restored import Restored
 from invsvc_async.durable.intents import in_doubt
-from invsvc_async.durable.last_writes import Left
+from invsvc_async.durable.store.states import Left
 from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading, Tick
 from invsvc_async.reconcile.intent import Sent, SentEnd
 from invsvc_async.reconcile.outcome import Outcome

@@ -202,7 +202,7 @@ class _Writer(InlineWriter):
 async def _of_file():
     with (
         TemporaryDirectory() as folder,
-        patch("invsvc_async.durable.sqlite_store.Writer", _Writer),
+        patch("invsvc_async.durable.store.sqlite.Writer", _Writer),
     ):
         async with stores.opened(
             stores.store_of("SQLite", Path(folder), "counts")

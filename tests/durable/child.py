@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async import ApiKey, Client, JournalError, ReconcilePolicy, Timeouts
 from invsvc_async.durable.journal import ClientJournal
-from invsvc_async.durable.key_claims import KeyedRun
+from invsvc_async.durable.keyed_run import KeyedRun
 from invsvc_async.resources.by_name import as_write
 from tests.support.children import gone_after, started
 

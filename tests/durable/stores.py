@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, closing
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.leases import Leases
-from invsvc_async.durable.postgres_store import PostgresStore
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.tables import Opening
+from invsvc_async.durable.store.postgres import PostgresStore
+from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.tables import Opening
 from tests.support.database import database
 
 KINDS = ("PostgreSQL", "SQLite")

@@ -13,9 +13,9 @@ from invsvc_async import JournalError, Outbox, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
-from invsvc_async.durable import postgres_store
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.restored import mark_restored
+from invsvc_async.durable.store import postgres as postgres_store
+from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import ServiceClock

@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import JournalError, Outbox, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.durable.restored import wrong_with_place
+from invsvc_async.durable.store.restored import wrong_with_place
 from tests.batch.conftest import client_of
 from tests.batch.test_restored import refused, run
 from tests.batch.writing import creates, made_once

@@ -12,10 +12,11 @@ import pytest
 from invsvc_async import JournalError
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.leases import Leases, new_lane
-from invsvc_async.durable.restored import Standing, wrong_with
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.tables import Opening
+from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.store.lanes import new_lane
+from invsvc_async.durable.store.restored import Standing, wrong_with
+from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.tables import Opening
 from tests.durable.stores import numbers, opened
 from tests.support.waiting import cancel
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.durable.store import sqlite as sqlite_store
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.stores import (

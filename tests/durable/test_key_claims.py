@@ -12,10 +12,11 @@ from invsvc_async import JournalError, Verdict
 from invsvc_async.durable import journal, key_claims
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.key_claims import ENDED, FREED, KeyTakenError
-from invsvc_async.durable.key_order import Turn
-from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.restored import mark_restored
+from invsvc_async.durable.store.claims import RELEASE, Abandoned, Held, Taken
+from invsvc_async.durable.store.lanes import ENDED, FREED
+from invsvc_async.durable.store.order import Turn
+from invsvc_async.durable.store.restored import mark_restored
+from invsvc_async.durable.store.states import Left
 from tests.batch.conftest import client_of
 from tests.durable.test_restored import SOON
 from tests.durable.writing import create, cut_off, rename
@@ -83,8 +84,8 @@ async def test_entry_of_a_living_process_is_not_taken(service, shared):
     """Also if it was believed dead a moment before."""
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         lane = await journal_of(other).own_lane()
-        assert found.lives
-        assert await claims_of(other).take(found, lane) is None
+        assert isinstance(found, Held)
+        assert await claims_of(other).take(found.entry, lane) is None
         assert (
             await claims_of(other).look(found.entry.key)
         ).entry.lane == found.entry.lane
@@ -96,16 +97,16 @@ async def test_entry_that_nobody_has_is_taken_once(service, shared, left, is_gon
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         await move(one, found, left)
         free = await claims_of(one).look(found.entry.key)
-        assert (free.lives, free.owner) == (False, None)
+        assert free == Abandoned(free.entry, sent=True)
         lanes = [await journal_of(each).own_lane() for each in (one, other)]
         claims = [claims_of(each) for each in (one, other)]
         taken = [
-            await claims[1].take(free, lanes[1]),
-            await claims[0].take(free, lanes[0]),
+            await claims[1].take(free.entry, lanes[1]),
+            await claims[0].take(free.entry, lanes[0]),
         ]
-        assert taken == [is_gone, None]
+        assert taken == [Taken(is_gone), None]
         # a try whose reply was lost
-        assert await claims[1].take(free, lanes[1]) is is_gone
+        assert await claims[1].take(free.entry, lanes[1]) == Taken(is_gone)
 
 
 async def test_last_sender_that_fell_silent_is_not_gone(service, shared):
@@ -114,8 +115,9 @@ async def test_last_sender_that_fell_silent_is_not_gone(service, shared):
         await owner(other, "dead.1", found.entry.lane)
         claims = claims_of(other)
         silent = await claims.look(found.entry.key)
-        assert (silent.lives, silent.owner) == (False, "dead.1")
-        assert await claims.take(silent, await journal_of(other).own_lane()) is False
+        assert silent == Abandoned(silent.entry, sent=True)
+        taken = await claims.take(silent.entry, await journal_of(other).own_lane())
+        assert taken == Taken(is_gone=False)
 
 
 async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shared):
@@ -126,7 +128,7 @@ async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shar
         free = await claims.look(found.entry.key)
         await owner(one, "thief.1", lane.number)
         with pytest.raises(LostLaneError):
-            await claims.take(free, lane)
+            await claims.take(free.entry, lane)
         sends = service.arrivals("webhooks.create")
         new = await create(other, "new", url="https://me.example/new").outcome()
         assert new.applied  # in a lane of its own
@@ -162,12 +164,12 @@ async def test_verdict_is_reopened_once(service, shared):
         )
         seen = await claims.look(name)
         lanes = [await journal_of(each).own_lane() for each in (one, other)]
-        assert await claims.reopen(seen, State.TO_DO, lanes[0])
-        assert not await claims.reopen(seen, State.TO_DO, lanes[1])
+        assert await claims.reopen(seen.entry, State.TO_DO, lanes[0])
+        assert not await claims.reopen(seen.entry, State.TO_DO, lanes[1])
         claims.leave(name, lanes[0])
         await claims.until_left(name)
         assert (await rename(other, "x", "k").outcome()).applied
-        assert not await claims.reopen(seen, State.TO_DO, lanes[0])
+        assert not await claims.reopen(seen.entry, State.TO_DO, lanes[0])
     assert len(service.ledger.effects("journeys.update")) == 1
 
 
@@ -501,10 +503,9 @@ async def test_key_that_another_process_claims_at_the_same_moment(service, share
             )
             await asyncio.sleep(0.3)  # sleeps: it waits for this transaction
             assert not claiming.done()
-        with pytest.raises(KeyTakenError) as taken:
-            await claiming
-    found = taken.value.found
-    assert (found.entry.lane, found.owner, run.seq) == (lane.number, lane.token, 0)
+        found = await claiming
+    assert found == Held(found.entry, lane.token)
+    assert (found.entry.lane, run.seq) == (lane.number, 0)
 
 
 def _inserting(key, lane):
@@ -540,7 +541,7 @@ async def test_entry_is_released_once_the_database_is_back(
 
         async def failing(text, *values):
             nonlocal fails
-            if text == key_claims._FREE and fails:
+            if text == RELEASE and fails:
                 fails -= 1
                 away()
             return await rows(text, *values)
@@ -563,8 +564,7 @@ async def test_entry_whose_claim_was_not_answered_is_released(
 ):
     """The run has failed, and nobody is left who would release what it may have."""
     async with two(service, shared, timeout=SOON) as (one, other):
-        claims = claims_of(one)
-        monkeypatch.setattr(claims, "_inserted", fails_after(claims._inserted))
+        monkeypatch.setattr(key_claims, "claim", fails_after(key_claims.claim))
         with pytest.raises(JournalError, match="is away"):
             await create(one)
         async with asyncio.timeout(300):
@@ -578,18 +578,17 @@ async def test_entry_of_a_run_that_is_cancelled_around_its_claim_is_released(
 ):
     """Before the claim is answered, or when it was, and the run has not gone on yet."""
     async with two(service, shared, timeout=SOON) as (one, other):
-        claims = claims_of(one)
-        inserted = claims._inserted
+        claim = key_claims.claim
 
         async def cancelling(*given):
             if when == "before":
                 running.cancel()
                 await asyncio.sleep(0)
-            made = await inserted(*given)
+            made = await claim(*given)
             asyncio.get_running_loop().call_soon(running.cancel)
             return made
 
-        monkeypatch.setattr(claims, "_inserted", cancelling)
+        monkeypatch.setattr(key_claims, "claim", cancelling)
         running = asyncio.create_task(create(one).outcome())
         await asyncio.wait([running])
         assert running.cancelled()
@@ -640,7 +639,7 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(
         rows = store.rows
 
         async def failing(text, *values):
-            return away() if text == key_claims._FREE else await rows(text, *values)
+            return away() if text == RELEASE else await rows(text, *values)
 
         monkeypatch.setattr(store, "rows", failing)
         await cut_off_before_its_answer(service, one)
@@ -653,7 +652,7 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(
     assert service.arrivals("webhooks.create") == sends
 
 
-@pytest.mark.parametrize("step", ["_take", "_move"])
+@pytest.mark.parametrize("step", ["take_lanes", "_move_entries"])
 @pytest.mark.parametrize("is_done", [True, False])
 async def test_entries_of_a_dead_process_whose_recovery_failed(
     service, shared, monkeypatch, step, is_done

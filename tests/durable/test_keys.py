@@ -26,9 +26,9 @@ from invsvc_async import (
     Verdict,
 )
 from invsvc_async.client import options_of
-from invsvc_async.durable import key_claims
+from invsvc_async.durable import key_claims, keyed_run
 from invsvc_async.durable.entries import JournalEntries
-from invsvc_async.durable.restored import NOT_RESTORED
+from invsvc_async.durable.store.restored import NOT_RESTORED
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
 from tests.durable.stores import go_to_another_timeline
@@ -474,13 +474,13 @@ async def test_resume_beside_a_run_that_does_the_write_anew(service, address):
 
 def verdicts_wait(monkeypatch):
     """Return an event; runs store their verdicts once it is set."""
-    waits, settled = asyncio.Event(), key_claims.KeyedRun.settled
+    waits, settled = asyncio.Event(), keyed_run.KeyedRun.settled
 
     async def settled_when_awaited(run, outcome):
         await waits.wait()
         await settled(run, outcome)
 
-    monkeypatch.setattr(key_claims.KeyedRun, "settled", settled_when_awaited)
+    monkeypatch.setattr(keyed_run.KeyedRun, "settled", settled_when_awaited)
     return waits
 
 
@@ -821,10 +821,10 @@ async def test_verdict_that_the_database_gets_late(service, request, monkeypatch
     service.script("webhooks.create", "400", "slow 0.9")
     store_late = key_claims.Claims._left
 
-    async def while_the_next_is_sent(*arguments):
+    async def while_the_next_is_sent(*arguments, **how):
         with suppress(TimeoutError):  # the next one waits for it, and is not sent
             await until(lambda: service.arrivals("webhooks.create") == 2, within=1.0)
-        return await store_late(*arguments)
+        return await store_late(*arguments, **how)
 
     monkeypatch.setattr(key_claims.Claims, "_left", while_the_next_is_sent)
     async with database_proxy() as proxy:
@@ -879,10 +879,10 @@ async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypat
         claims = journal_of(other).keys.claims
         look = claims.look
 
-        async def late(name):
+        async def late(*given):
             waits.set()
             await forgotten.wait()
-            return await look(name)
+            return await look(*given)
 
         claims.look = late
         waiting = asyncio.create_task(create(other).outcome())

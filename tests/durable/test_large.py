@@ -11,9 +11,10 @@ from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.batch.reports.not_applied import failed_writes
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.last_writes import in_flight_of, take_claims, unknown_of
+from invsvc_async.durable.last_writes import take_claims
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store.order import in_flight_of, unknown_of
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import KINDS, numbers, opened, store_of

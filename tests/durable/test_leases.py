@@ -13,7 +13,8 @@ import pytest
 from invsvc_async import JournalError
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.leases import LEASE, Leases, Sign
+from invsvc_async.durable.leases import LEASE, Leases
+from invsvc_async.durable.store.members import Sign
 from tests.durable.stores import counts, end, fill, lanes_of, numbers, opened, store_of
 from tests.support.waiting import until
 

@@ -12,10 +12,12 @@ from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.leases import Leases, end_lane, new_lane
-from invsvc_async.durable.postgres_store import PostgresStore
-from invsvc_async.durable.scripts import drop, prune, reopen, take_verdicts
-from invsvc_async.durable.tables import Opening
+from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.store.changes import drop, prune, reopen
+from invsvc_async.durable.store.lanes import end_lane, new_lane
+from invsvc_async.durable.store.postgres import PostgresStore
+from invsvc_async.durable.store.tables import Opening
+from invsvc_async.durable.store.verdicts import take_verdicts
 from invsvc_async.storage import postgres_pool
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import (
@@ -89,7 +91,7 @@ async def test_making_and_ending_a_lane(store, client):
         number
     ]
     lane = leases.hold(number, "a.1")
-    await twice(store, lambda: end_lane(lane))
+    await twice(store, lambda: end_lane(lane.number, lane.token))
     assert await numbers(store, "SELECT id FROM {s}lanes ORDER BY id") == [1, 2]
 
 

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store.states import Left
 from tests.durable.stores import SENT, counts, numbers, store_of
 from tests.support.waiting import until_no
 
@@ -146,6 +146,7 @@ class StoreModel(RuleBasedStateMachine):
     def entry(self, key, row, outcome=None):
         (found,) = self.done(self.store.entries("e.key = $1", key))
         found.state, found.verdict, found.outcome = row.state, row.verdict, outcome
+        found.flags = row.flags
         found.intent, found.done_at = (
             SENT if row.sends else FRESH,
             1 if row.state is State.DONE else None,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import Client, ConfigurationError, JournalError, Verdict, Webhook
-from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.durable.store import sqlite as sqlite_store
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, client_of
 from tests.support.power_cut import check_that_lasts, cut_power

@@ -27,9 +27,10 @@ from invsvc_async import (
     WriteNotAppliedError,
 )
 from invsvc_async.durable.entries import JournalEntries
-from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.resolve import resolution, resolve
-from invsvc_async.durable.restored import mark_restored
+from invsvc_async.durable.store.claims import Held
+from invsvc_async.durable.store.lanes import FREED
+from invsvc_async.durable.store.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
 from tests.durable.test_key_claims import claims_of, rows_of, under_way
@@ -429,11 +430,8 @@ async def test_what_a_killed_process_has_left(service, address, applied):
     async with client_of(service, journal=address) as client:
 
         async def is_left():
-            return not (
-                await claims_of(client).look(
-                    await journal_of(client).keys._name("k", None)
-                )
-            ).lives
+            name = await journal_of(client).keys._name("k", None)
+            return not isinstance(await claims_of(client).look(name), Held)
 
         await until(is_left)
         resolved = await client.resolve("k", applied=applied, **BY)

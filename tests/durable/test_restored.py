@@ -10,8 +10,8 @@ import pytest
 
 from invsvc_async import Timeouts, Verdict
 from invsvc_async.durable.journal import ClientJournal
-from invsvc_async.durable.key_claims import KeyedRun
-from invsvc_async.durable.restored import marked
+from invsvc_async.durable.keyed_run import KeyedRun
+from invsvc_async.durable.store.restored import marked
 from tests.batch.conftest import client_of
 from tests.durable.stores import copy_tables, go_to_another_timeline, put_tables_back
 from tests.durable.test_shared_journal import recovered

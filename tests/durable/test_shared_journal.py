@@ -11,10 +11,10 @@ import attrs
 import pytest
 
 from invsvc_async import ConfigurationError, JournalError, Timeouts, Verdict
-from invsvc_async.durable import journal as client_journal
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.leases import Leases
-from invsvc_async.durable.postgres_store import PostgresStore
+from invsvc_async.durable.store import lanes
+from invsvc_async.durable.store.postgres import PostgresStore
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.durable.child import process
 from tests.durable.writing import cut_off
@@ -193,7 +193,7 @@ async def test_recovery_that_is_cut_off_between_its_transactions(
 
     async with client_of(service, journal=shared) as second:
         with monkeypatch.context() as patch:
-            patch.setattr(client_journal, "_move", moved)
+            patch.setattr(lanes, "_move_entries", moved)
             with pytest.raises(type(cut)):
                 await second.recover()
         [outcome] = await second.recover()
@@ -210,11 +210,11 @@ async def test_move_whose_reply_is_lost(service, shared, monkeypatch):
     async def moved(store, script):
         found = await run(store, script)
         if (
-            getattr(script, "func", None) is client_journal._move
+            getattr(script, "func", None) is lanes._move_entries
             and script.args[0]
             and not lost
         ):
-            lost.extend(found[0])
+            lost.extend(found)
             raise JournalError("the connection was lost")
         return found
 

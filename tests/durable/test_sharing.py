@@ -14,8 +14,9 @@ from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.leases import Leases, Sign
+from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store.members import Sign
 from tests.batch.conftest import client_of
 from tests.batch.writing import SECRETS, all_of, creates
 from tests.durable.stores import end, fill, opened, store_of
@@ -167,7 +168,7 @@ async def test_lanes_that_were_released_before_a_worker_listened(
 async def test_database_that_sends_no_notifications(service, address, monkeypatch):
     """As behind a pooler in transaction mode: work is found at signs of life."""
     monkeypatch.setattr(
-        "invsvc_async.durable.postgres_store._TELL",
+        "invsvc_async.durable.store.postgres._TELL",
         "SELECT {arg 1 text} FROM {rows 2 a:text}",
     )
     assert sum(await shared(service, address, 100, latency=0.05)) == 100
@@ -226,7 +227,7 @@ async def test_worker_that_listens_on_a_connection_that_ends(
     service, client, address, monkeypatch
 ):
     """It listens on another one, and meanwhile looks for work by itself."""
-    monkeypatch.setattr("invsvc_async.durable.postgres_store._RECONNECT", 0.2)
+    monkeypatch.setattr("invsvc_async.durable.store.postgres._RECONNECT", 0.2)
     address = address.replace("silence=1", f"silence={LONG}")
     async with Batch.open(address, client, **SECRETS) as batch:
         running = asyncio.create_task(work(batch))

@@ -11,20 +11,16 @@ from msgspec.structs import replace
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.facts import Facts
-from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.leases import SEEN, Leases, _take
-from invsvc_async.durable.restored import place_of
-from invsvc_async.durable.scripts import (
-    FIND_OLD,
-    drop,
-    keep_verdicts,
-    prune,
-    reopen,
-    take_verdicts,
-)
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.tables import Opening
+from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.store.changes import drop, old_entries, prune, reopen
+from invsvc_async.durable.store.facts import Facts
+from invsvc_async.durable.store.lanes import take_lanes
+from invsvc_async.durable.store.members import SEEN
+from invsvc_async.durable.store.restored import place_of
+from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.states import Left
+from invsvc_async.durable.store.tables import Opening
+from invsvc_async.durable.store.verdicts import keep_verdicts, take_verdicts
 from invsvc_async.errors import JournalError
 from tests.durable.stores import (
     KINDS,
@@ -171,7 +167,7 @@ async def test_owner_that_lives_again_keeps_its_lanes(store, lane):
     await store.rows("UPDATE {s}lanes SET owner = 'a.1' WHERE id = 1")
 
     def alive_meanwhile():
-        taking = _take("b.1-", 60.0, 2, "%", ["b.1-"], None)
+        taking = take_lanes("b.1-", 60.0, 2, "%", ["b.1-"], None)
         rows = yield next(taking)
         assert [tuple(row) for row in rows] == [(1, "a.1"), (2, None)]
         yield SEEN, ("a", 60.0)
@@ -256,7 +252,7 @@ async def test_pruning(store, lane):
             )
     kept = entries["unheard"].seq
     await store.rows("DELETE FROM {s}unheard WHERE seq <> $1", kept)
-    old = dict(await store.rows(FIND_OLD, 5000, 0, 0, 10**9))
+    old = dict(await old_entries(store, 5000, 0, 10**9, unacknowledged=False))
     assert [*old.values()] == ["old", "reopened"]
     await store.run(lambda: reopen(["reopened"], NOT_APPLIED, set()))
     gone = set()

@@ -14,10 +14,10 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import entries_of, summary_of, workers_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.facts import Facts
-from invsvc_async.durable.postgres_store import PostgresStore
-from invsvc_async.durable.scripts import drop, numbers
-from invsvc_async.durable.tables import Opening
+from invsvc_async.durable.store.changes import drop, numbers
+from invsvc_async.durable.store.facts import Facts
+from invsvc_async.durable.store.postgres import PostgresStore
+from invsvc_async.durable.store.tables import Opening
 from invsvc_async.storage import postgres_pool
 from tests.batch.writing import all_of, creates, opened as opened_batch
 from tests.durable.stores import SENT, end, fill, lanes_of, opened

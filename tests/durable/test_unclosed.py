@@ -14,8 +14,8 @@ import pytest
 from invsvc_async import JournalError
 from invsvc_async.batch import Batch
 from invsvc_async.client import options_of
-from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.durable.store import sqlite as sqlite_store
 from tests.batch.conftest import client_of
 from tests.support.database import connected
 from tests.support.inside import store_beneath

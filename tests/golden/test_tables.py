@@ -2,7 +2,7 @@
 The tables of each version, by digests of their definitions.
 
 If one of these tests fails, the tables have changed.  Stores that were made before do not have that change, so it needs
-a migration (`durable/migrations.py`, `events/stores/scripts.py`), which gives the tables a new version; add the digests
+a migration (`durable/store/migrations.py`, `events/stores/scripts.py`), which gives the tables a new version; add the digests
 of that version here, and leave the others as they are.  Once a version is released, `tests/golden/make.py` makes its
 golden stores.
 """
@@ -14,15 +14,18 @@ from hashlib import blake2b
 
 import pytest
 
-from invsvc_async.durable import postgres_store, sqlite_store
-from invsvc_async.durable.migrations import schema_of
-from invsvc_async.durable.tables import Opening, create
+from invsvc_async.durable.store import (
+    application_table,
+    postgres as postgres_store,
+    sqlite as sqlite_store,
+)
+from invsvc_async.durable.store.migrations import schema_of
+from invsvc_async.durable.store.tables import Opening, create
 from invsvc_async.events.stores import (
     postgres as events_in_postgres,
     scripts as events,
     sqlite as events_in_sqlite,
 )
-from invsvc_async.outbox import sqlite as outbox_in_sqlite
 from invsvc_async.storage.dialect import PostgresDialect, SqliteDialect
 
 HOW = {
@@ -106,6 +109,6 @@ def test_tables_of_events(which):
 
 def test_table_in_the_file_of_an_application():
     """A change of it has a new version."""
-    version = outbox_in_sqlite._VERSION
-    found = digest([outbox_in_sqlite._TABLES])
+    version = application_table._VERSION
+    found = digest([application_table.TABLES])
     assert TABLES.get(("of the application", "sqlite", version)) == found

@@ -11,10 +11,10 @@ import pytest
 
 from invsvc_async import JournalError, Outbox
 from invsvc_async.client import options_of
-from invsvc_async.durable import tables
-from invsvc_async.durable.migrations import schema_of
-from invsvc_async.durable.postgres_store import PostgresStore
-from invsvc_async.durable.store import store_at as writes_at
+from invsvc_async.durable.store import tables
+from invsvc_async.durable.store.migrations import schema_of
+from invsvc_async.durable.store.opening import store_at as writes_at
+from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.events.stores import (
     Delivery,
     postgres as events_in_postgres,
@@ -174,7 +174,7 @@ async def test_role_that_may_not_change_tables(service, tmp_path):
 async def test_transaction_of_the_application(service, tmp_path, monkeypatch):
     """One that uses the tables is waited for, but nobody waits for long behind the migration."""
     monkeypatch.setattr(
-        "invsvc_async.durable.postgres_store._LOCK_TIMEOUT",
+        "invsvc_async.durable.store.postgres._LOCK_TIMEOUT",
         "SET LOCAL lock_timeout = '100ms'",
     )
     async with (

@@ -10,8 +10,9 @@ import pytest
 
 from invsvc_async import Outbox, Verdict
 from invsvc_async.client import options_of
-from invsvc_async.durable.leases import Leases, Sign
+from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store.members import Sign
 from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, entries_of, finished, untold, update

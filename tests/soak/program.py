@@ -79,7 +79,7 @@ def in_virtual_time(loop: JumpingLoop, chance: random.Random) -> Generator[None]
     with ExitStack() as stack:
         stack.enter_context(
             patch(
-                "invsvc_async.durable.sqlite_store.Writer",
+                "invsvc_async.durable.store.sqlite.Writer",
                 partial(RandomWriter, chance=chance),
             )
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.durable import sqlite_store
+from invsvc_async.durable.store import sqlite as sqlite_store
 from invsvc_async.storage import sqlite_file
 from tests.batch.writing import opened
 from tests.support.power_cut import cut_power

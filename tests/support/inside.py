@@ -14,7 +14,7 @@ from invsvc_async.outbox import Outbox
 
 if TYPE_CHECKING:
     from invsvc_async import Client
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.outbox.entries import OutboxEntries
 
 __all__ = ["journal_of", "outbox_entries", "store_beneath"]

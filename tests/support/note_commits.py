@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from invsvc_async.durable.postgres_store import PostgresStore
+    from invsvc_async.durable.store.postgres import PostgresStore
 
 _NOTED = """
 CREATE FUNCTION {s}.note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN

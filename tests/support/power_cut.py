@@ -8,7 +8,7 @@ import threading
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
-from invsvc_async.durable import sqlite_store
+from invsvc_async.durable.store import sqlite as sqlite_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -29,6 +29,7 @@ HELD = frozenset({
     "conformance",
     "doctor",
     "drift",
+    "durable",
     "engines",
     "events",
     "export",

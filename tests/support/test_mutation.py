@@ -52,7 +52,7 @@ def test_list(tmp_path):
 def test_process_and_files_after_mutants(tmp_path):
     """Functions, constants and files are those that ship again."""
     from invsvc_async.batch.dispatcher import Dispatcher
-    from invsvc_async.durable import postgres_store
+    from invsvc_async.durable.store import postgres as postgres_store
     from invsvc_async.reconcile import facts
 
     def now():
@@ -83,25 +83,41 @@ def test_process_and_files_after_mutants(tmp_path):
 
 def test_constant_of_the_same_name_and_value_in_another_module():
     """It stays as it is."""
-    from invsvc_async.durable import facts, results
+    from invsvc_async.durable.store import facts, verdicts
 
     with in_process(
-        Mutant("fewer", (), [("durable/results.py", "_AT_ONCE = 200", "_AT_ONCE = 7")])
+        Mutant(
+            "fewer",
+            (),
+            [
+                (
+                    "durable/store/verdicts.py",
+                    "_AT_ONCE: Final = 200",
+                    "_AT_ONCE: Final = 7",
+                )
+            ],
+        )
     ):
-        assert (results._AT_ONCE, facts._AT_ONCE) == (7, 200)
+        assert (verdicts._AT_ONCE, facts._AT_ONCE) == (7, 200)
 
 
 def test_constant_that_another_module_has_imported():
     """It is changed there as well, and is what it was afterwards."""
-    from invsvc_async.durable import entries
+    from invsvc_async.durable.store import changes
 
-    before = entries.FIND_OLD
+    before = changes.HEARD
     with in_process(
         Mutant(
             "later",
             (),
-            [("durable/scripts.py", "e.done_at < $1 AND", "e.done_at > $1 AND")],
+            [
+                (
+                    "durable/store/verdicts.py",
+                    'HEARD: Final = "DELETE',
+                    'HEARD: Final = "SELECT',
+                )
+            ],
         )
     ):
-        assert before.replace("done_at <", "done_at >") == entries.FIND_OLD
-    assert entries.FIND_OLD is before
+        assert before.replace("DELETE", "SELECT") == changes.HEARD
+    assert changes.HEARD is before

@@ -48,7 +48,7 @@ FILES = (
     "writes/driver", "writes/sending", "writes/concluding", "writes/run_record", "writes/place", "writes/answers",
     "writes/results",
     "durable/keys", "durable/key_claims", "durable/journal",
-    "durable/leases", "durable/sqlite_store", "durable/postgres_store", "storage/sqlite_writer", "batch/item",
+    "durable/leases", "durable/store/sqlite", "durable/store/postgres", "storage/sqlite_writer", "batch/item",
 )  # fmt: skip
 TEXTS = (
     "nfc", "no markup", "no emoji", "no zero-width", "trimmed", "folded", "masked", "sorted", "cut", "entities"

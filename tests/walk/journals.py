@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
-from invsvc_async.durable import sqlite_store
-from invsvc_async.durable.sqlite_store import DIALECT
-from invsvc_async.durable.store import file_at
-from invsvc_async.durable.tables import Opening, create
+from invsvc_async.durable.store import sqlite as sqlite_store
+from invsvc_async.durable.store.opening import file_at
+from invsvc_async.durable.store.sqlite import DIALECT
+from invsvc_async.durable.store.tables import Opening, create
 from invsvc_async.storage.file_lock import LockedConnection
 from tests.exhaustive.batches.journals import (
     ScriptedFile,

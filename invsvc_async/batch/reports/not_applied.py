@@ -9,8 +9,8 @@ import attrs
 
 from invsvc_async.batch.entries import pages_of, result_of
 from invsvc_async.batch.result import Result
-from invsvc_async.durable.last_writes import last_writes
 from invsvc_async.durable.records import intent_of
+from invsvc_async.durable.store.states import last_writes
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL

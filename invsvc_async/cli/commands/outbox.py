@@ -112,8 +112,8 @@ def schema(
         raise ConfigurationError(
             f"outbox: {place} is a file. Its tables are made when it is first opened."
         )
-    from invsvc_async.durable.postgres_store import PostgresStore
-    from invsvc_async.durable.store import store_at
+    from invsvc_async.durable.store.opening import store_at
+    from invsvc_async.durable.store.postgres import PostgresStore
 
     store = store_at(place, "outbox")
     assert isinstance(store, PostgresStore)

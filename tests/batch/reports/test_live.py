@@ -15,8 +15,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
-from invsvc_async.durable.postgres_store import PostgresStore
-from invsvc_async.durable.sqlite_store import SqliteStore
+from invsvc_async.durable.store.postgres import PostgresStore
+from invsvc_async.durable.store.sqlite import SqliteStore
 from tests.batch.test_circuit_breaker import behind_door, paused
 from tests.batch.writing import all_of, create_lines, creates, opened, run_all
 from tests.support.database import database

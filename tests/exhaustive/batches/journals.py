@@ -21,9 +21,9 @@ from unittest.mock import patch
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.client import options_of
-from invsvc_async.durable.postgres_store import PostgresStore
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.tables import Opening
+from invsvc_async.durable.store.postgres import PostgresStore
+from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.tables import Opening
 from tests.interleavings.execution import BASE
 from tests.support.database import database
 from tests.support.inline_writer import InlineWriter
@@ -64,7 +64,7 @@ class ScriptedWriter(InlineWriter):
 @contextmanager
 def inline_writers() -> Iterator[None]:
     """Make journals in files commit on the loop."""
-    with patch("invsvc_async.durable.sqlite_store.Writer", ScriptedWriter):
+    with patch("invsvc_async.durable.store.sqlite.Writer", ScriptedWriter):
         yield
 
 

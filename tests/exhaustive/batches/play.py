@@ -46,7 +46,7 @@ def one_clock(loop: FreezingLoop) -> Iterator[None]:
     day = SimpleNamespace(time=now, time_ns=lambda: int(now() * 1e9))
     with ExitStack() as stack:
         stack.enter_context(
-            patch("invsvc_async.durable.sqlite_store.LockedConnection", Connection)
+            patch("invsvc_async.durable.store.sqlite.LockedConnection", Connection)
         )
         for module in MODULES:
             stack.enter_context(patch(f"{module}.time", day))

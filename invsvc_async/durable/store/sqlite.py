@@ -24,8 +24,8 @@ from invsvc_async.durable.entry import (
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.restored import Epoch, fact
-from invsvc_async.durable.tables import (
+from invsvc_async.durable.store.restored import Epoch, fact
+from invsvc_async.durable.store.tables import (
     Opening,
     Put,
     check,
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.last_writes import Left
-    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store.lanes import OwnedLane
+    from invsvc_async.durable.store.states import Left
     from invsvc_async.transport.client_core import ClientCore
 
 
@@ -209,7 +209,7 @@ class SqliteStore:
         return made
 
     def put(
-        self, entry: Entry, lane: Lane, left: Left | None = None
+        self, entry: Entry, lane: OwnedLane, left: Left | None = None
     ) -> asyncio.Future[None]:
         """Store *entry* together with others; the future completes once it is on the disk."""
         return self._open_writer.store((entry, lane, left))

@@ -30,22 +30,21 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from invsvc_async.durable.entry import SENT, Entry, State, columns_of
-from invsvc_async.durable.migrations import schema_of
+from invsvc_async.durable.store.facts import TAKER
+from invsvc_async.durable.store.migrations import schema_of
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.durable.last_writes import Left
-    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store.lanes import OwnedLane
+    from invsvc_async.durable.store.states import Left
     from invsvc_async.storage.dialect import Cell, Script
 
-Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in which it left its thing
+Put: TypeAlias = "tuple[Entry, OwnedLane, Left | None]"  # an entry, and the state in which it left its thing
 
 
-# the fact that says in a file who gives the verdicts of what is sent now
-TAKER: Final = "taker"
 _COUNT: Final = """
 {counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
     SELECT {part}, state, verdict, flags, many

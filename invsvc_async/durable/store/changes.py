@@ -1,5 +1,5 @@
 """
-Operations of a store of writes, for SQLite and PostgreSQL: see ``storage.dialect``.
+Entries that are added, reopened, dropped or pruned, with all that follows from it: numbers, counts, verdicts.
 
 A script may be run again after its reply was lost.  Then it finds what the earlier run has done, so those
 whose result is what they found add it to a set that outlasts the runs.
@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
-from invsvc_async.durable.leases import SEEN, dead, living, member_of
 from invsvc_async.durable.records import may_be_sent
-from invsvc_async.durable.restored import marked
-from invsvc_async.durable.tables import count
+from invsvc_async.durable.store.lanes import FREED
+from invsvc_async.durable.store.restored import marked
+from invsvc_async.durable.store.tables import count
+from invsvc_async.durable.store.verdicts import HEARD
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import MOST, Cell, Script, slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from invsvc_async.durable.store.opening import Store
 
 
 # The keys of entries, and what is known of each.
@@ -52,12 +55,6 @@ INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:t
     ON CONFLICT DO NOTHING
 """
 
-_UNHEARD: Final = f"""
-SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = $3 OR {dead("u.taker")}
-    ORDER BY u.seq LIMIT {{arg 2 bigint}} {{skip}}
-"""
-_GIVE: Final = "UPDATE {s}unheard SET taker = $1 WHERE seq {any 2 bigint}"
-HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
 _MAY_REOPEN: Final = f"""
 SELECT e.seq, e.key, e.lane, e.verdict, e.intent, e.flags FROM {{s}}entries AS e
     WHERE e.key {{any 1 text}} AND e.verdict {{any 2 text}} AND e.state = {State.DONE:d}
@@ -68,6 +65,15 @@ UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = 
     flags = 0, intent = given.intent, place = coalesce(given.place, e.place)
     FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
 """
+_KEYED: Final = """
+SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}
+"""
+_FREE_REOPENED: Final = f"""
+UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND state = {State.TO_DO:d}
+"""
+_LOOK_AGAIN: Final = """
+UPDATE {s}states SET newest = NULL WHERE thing IN (SELECT thing FROM {s}entries WHERE key {any 1 text})
+"""
 # Entries that were done before a time (epoch ms), not UNKNOWN or emptied; their verdicts are acknowledged,
 # unless others are asked for, too.
 _OLD: Final = f"""
@@ -75,7 +81,7 @@ e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
     AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL)
     AND ({{arg 2 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
 """
-FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
+_FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
 _STILL_OLD: Final = (
     f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
 )
@@ -101,33 +107,10 @@ class Known(NamedTuple):
     done_at: int | None
 
 
-def take_verdicts(taker: str, silence: float, limit: int) -> Script[list[int]]:
-    """
-    Assign verdicts to *taker*; return the numbers of their entries.
-
-    Nobody has acknowledged them, and no other living process has them.
-    """
-    rows = yield _UNHEARD, (silence, limit, taker)
-    alive = yield from living(silence, (owner for _, owner in rows if owner != taker))
-    seqs = [
-        seq
-        for seq, owner in rows
-        if owner in (None, taker) or member_of(owner) not in alive
-    ]
-    if seqs:
-        yield _GIVE, (taker, seqs)
-    return seqs
-
-
-def keep_verdicts(taker: str, silence: float, seqs: Sequence[int]) -> Script[set[int]]:
-    """Note that the process of *taker* lives; return the verdicts among *seqs* that nobody else has taken."""
-    yield SEEN, (member_of(taker), silence)
-    # The lock waits for those who are about to take them.
-    kept = yield (
-        "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2 {share}",
-        (seqs, taker),
-    )
-    return {seq for (seq,) in kept}
+async def known_of(store: Store, keys: Sequence[str]) -> dict[str, Known]:
+    """Return what the store has under *keys*, at most 256, by key."""
+    rows = await store.rows(KNOWN, list(keys))
+    return {key: Known(*known) for key, *known in rows}
 
 
 def numbers(many: int) -> Script[list[int]]:
@@ -206,6 +189,30 @@ def reopen(
     return {lane for _, _, lane, *_ in rows}
 
 
+def reopen_keyed(
+    keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, newest: bool
+) -> Script[set[int]]:
+    """
+    Reopen entries, so that the next run of each write does it anew.
+
+    Only of writes under keys of the user's own: nothing runs another one again.
+    """
+    mine = yield _KEYED, (keys,)
+    found: set[str] = set()
+    lanes = yield from reopen([key for key, _ in mine], verdicts, found, newest=newest)
+    if newest:  # the next claim of each thing has to look at them
+        yield _LOOK_AGAIN, (sorted(found),)
+    unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
+    for state, freed in (
+        (State.SENDING, found & unknown),
+        (State.TO_DO, found - unknown),
+    ):
+        # what may have been sent is settled first
+        yield _FREE_REOPENED, (sorted(freed), int(state))
+    again |= found
+    return lanes
+
+
 def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
     """
     Lock the entry of *key*, and return its number; return ``None`` if the entry must not be deleted.
@@ -242,6 +249,18 @@ def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:
         dropped.add(key)
 
 
+async def old_entries(
+    store: Store, before: int, after: int, last: int, *, unacknowledged: bool
+) -> list[tuple[int, str]]:
+    """
+    Return numbers and keys of the entries that may be pruned, *after* a number, up to the *last*.
+
+    They were done before the time *before* (epoch ms).
+    """
+    rows = await store.rows(_FIND_OLD, before, int(unacknowledged), after, last)
+    return [(seq, key) for seq, key in rows]
+
+
 def prune(
     before: int,
     seqs: Sequence[int],
@@ -251,7 +270,7 @@ def prune(
     empties: bool = False,
 ) -> Script[None]:
     """
-    Delete the entries *seqs* that ``FIND_OLD`` still finds; add their numbers to *gone*.
+    Delete the entries *seqs* that ``old_entries`` still finds; add their numbers to *gone*.
 
     If it *empties* them, their keys, digests and verdicts stay.
     """

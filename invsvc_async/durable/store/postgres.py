@@ -22,18 +22,18 @@ from invsvc_async.durable.entry import (
     columns_of,
     entry_in,
 )
-from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.leases import living_members
-from invsvc_async.durable.restored import (
+from invsvc_async.durable.store.changes import COMMONS
+from invsvc_async.durable.store.facts import FIND, SET
+from invsvc_async.durable.store.members import living_members
+from invsvc_async.durable.store.restored import (
     SETTLED,
     PlaceError,
     mark_restored,
     place_of,
     wrong_with_place,
 )
-from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.tables import (
+from invsvc_async.durable.store.tables import (
     Opening,
     Put,
     check,
@@ -60,8 +60,8 @@ from invsvc_async.storage.postgres_pool import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from invsvc_async.durable.last_writes import Left
-    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store.lanes import OwnedLane
+    from invsvc_async.durable.store.states import Left
     from invsvc_async.transport.client_core import ClientCore
 
 
@@ -617,7 +617,7 @@ class PostgresStore(Pool):
     # --- storing
 
     def put(
-        self, entry: Entry, lane: Lane, left: Left | None = None
+        self, entry: Entry, lane: OwnedLane, left: Left | None = None
     ) -> asyncio.Future[None]:
         """Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -23,7 +23,7 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from invsvc_async.durable.facts import FIND, SET
+from invsvc_async.durable.store.facts import FIND, SET
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import own_private
 from invsvc_async.storage.sqlite_writer import transaction
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from invsvc_async.durable.tables import Opening
+    from invsvc_async.durable.store.tables import Opening
     from invsvc_async.storage.dialect import Script, SqliteDialect
 
 

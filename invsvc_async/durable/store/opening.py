@@ -6,15 +6,15 @@ import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
-from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.tables import Opening
+from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.tables import Opening
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from invsvc_async.durable.postgres_store import PostgresStore
+    from invsvc_async.durable.store.postgres import PostgresStore
 
 Store: TypeAlias = "SqliteStore | PostgresStore"  # both have the same methods
 
@@ -44,7 +44,7 @@ def store_at(
             )
         return store
     try:
-        from invsvc_async.durable.postgres_store import PostgresStore
+        from invsvc_async.durable.store.postgres import PostgresStore
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{kind}: {error.name} is not installed. Install invsvc-async with its extra 'postgres'."
@@ -68,6 +68,13 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
     place, mark, query = str(address).partition("?")
     asked = parse_qsl(query, keep_blank_values=True)
     named = {name: value for name, value in asked if name in _NAMES}
+    _check_names(named)
+    rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
+    return (f"{place}?{rest}" if rest else place) if mark and named else address, named
+
+
+def _check_names(named: dict[str, str]) -> None:
+    """Raise ConfigurationError if a value that names a namespace, or says something of it, is invalid."""
     if not re.fullmatch(r"[\w.-]{1,64}", named.get("namespace", "x"), re.ASCII):
         raise ConfigurationError(
             "journal: namespace is invalid. Use 1 to 64 of a-z, A-Z, 0-9, _, - and ."
@@ -77,5 +84,3 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
             raise ConfigurationError(
                 f"journal: {name} is invalid. Use {name}=true, or leave it out."
             )
-    rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
-    return (f"{place}?{rest}" if rest else place) if mark and named else address, named

@@ -12,15 +12,31 @@ from invsvc_async.storage.dialect import slices
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from invsvc_async.durable.store import Store
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.transport.client_core import ClientCore
 
 
 SET: Final = """
 INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
+_SET_FIRST: Final = (
+    "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+)
+_GET: Final = "SELECT value FROM {s}facts WHERE name = $1"
+_OF: Final = "SELECT name, value FROM {s}facts WHERE name {any 1 text}"
+_BEGINNING: Final = (
+    "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
+)
+_DELETE: Final = "DELETE FROM {s}facts WHERE name = $1"
 FIND: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
+# the fact that says in a file who gives the verdicts of what is sent now
+TAKER: Final = "taker"
 _AT_ONCE = 200
+
+
+async def now_of(store: Store) -> float:
+    """Return the time by the clock of *store*, in seconds; that of a file is this machine's."""
+    return float((await store.rows("SELECT {now}"))[0][0])
 
 
 class Facts:
@@ -33,11 +49,8 @@ class Facts:
     async def get(self, name: str, new: str | None = None) -> str | None:
         """Return the fact *name*; if it is unknown, set it to *new* first, unless *new* is ``None``."""
         if new is not None:
-            text = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
-            await self._store.rows(text, name, new)
-        found = await self._store.rows(
-            "SELECT value FROM {s}facts WHERE name = $1", name
-        )
+            await self._store.rows(_SET_FIRST, name, new)
+        found = await self._store.rows(_GET, name)
         return found[0][0] if found else None
 
     async def check_client(
@@ -68,15 +81,13 @@ class Facts:
 
     async def beginning(self, prefix: str) -> dict[str, str]:
         """Return those whose names begin with *prefix*."""
-        text = "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
-        return dict(map(tuple, await self._store.rows(text, prefix)))
+        return dict(map(tuple, await self._store.rows(_BEGINNING, prefix)))
 
     async def of(self, names: Iterable[str]) -> dict[str, str]:
         """Return those of *names* that there are."""
         found: dict[str, str] = {}
         for some in slices([*names], _AT_ONCE):
-            text = "SELECT name, value FROM {s}facts WHERE name {any 1 text}"
-            found |= dict(map(tuple, await self._store.rows(text, some)))
+            found |= dict(map(tuple, await self._store.rows(_OF, some)))
         return found
 
     def put(self, name: str, value: str | None) -> asyncio.Task[None]:
@@ -85,11 +96,7 @@ class Facts:
 
         The returned task need not be awaited.
         """
-        change = (
-            ("DELETE FROM {s}facts WHERE name = $1", name)
-            if value is None
-            else (SET, name, value)
-        )
+        change = (_DELETE, name) if value is None else (SET, name, value)
         self._noting = asyncio.create_task(self._put(change, self._noting))
         return self._noting
 

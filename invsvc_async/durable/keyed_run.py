@@ -1,0 +1,270 @@
+"""
+A run of a write under a key: the journal of a driver, for one entry.
+
+The driver knows a journal that accepts a send, or raises.  So that a key has another entry, or that the turn
+of the run has not come, passes through the driver as :class:`KeyTakenError`; ``keys`` makes a result of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+from msgspec.structs import replace
+
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.done_at import done_at
+from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.intents import Packed, pack
+from invsvc_async.durable.key_names import key_in
+from invsvc_async.durable.last_writes import claim_by, left_by
+from invsvc_async.durable.records import done_entry, entry_of
+from invsvc_async.durable.store.claims import Claimed, Seen
+from invsvc_async.durable.store.order import Turn
+from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.kinds import kind_of_write
+from invsvc_async.writes.line_names import line_of
+
+if TYPE_CHECKING:
+    from invsvc_async.durable.key_claims import Claims
+    from invsvc_async.durable.key_starts import Start
+    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store.claims import Claim
+    from invsvc_async.reconcile.intent import Intent, Sent
+    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
+    from invsvc_async.transport.client_core import ClientOptions
+    from invsvc_async.writes.spec import WriteSpec
+
+
+@attrs.frozen
+class NotNext:
+    """The turn of a run has not come: it waits for an earlier write to its thing, or is overtaken."""
+
+
+WhyNot: TypeAlias = Seen | NotNext
+
+
+class KeyTakenError(JournalError):
+    """A write must not be sent now; *why*: its key has another entry, or its run is not next."""
+
+    def __init__(self, why: WhyNot) -> None:
+        super().__init__("the key is taken")
+        self.why: WhyNot = why
+
+
+@attrs.define(eq=False)
+class KeyedRun:
+    """
+    A run of a write under a key, which is claimed before the first send.
+
+    The run is ``over`` if its entry is another run's, or about to be released.
+    """
+
+    claims: Claims
+    lane: Lane
+    name: str  # the key of its entry
+    thing: str | None
+    digest: str
+    options: ClientOptions
+    # who returns the secret of a new webhook; None: nobody need
+    taker: str | None = None
+    seq: int = 0  # of its entry, once it is claimed
+    creates: bool = False  # what other creates may look alike to, if it has a thing
+    place: int = 0  # of its entry, in the order of its thing
+    # its turn has come: it has to wait for no other write to its thing
+    is_next: bool = False
+    has_to_wait: bool = False  # it was about to be sent, and its turn had not come
+    passed: list[int] = attrs.field(
+        factory=list
+    )  # earlier entries that nobody has, and that may have been sent
+    start: Start | None = None  # in the order of its thing, until its key is claimed
+    sent: Packed | None = None  # the intent as it was stored before the last send
+    sent_before: tuple[Sent, ...] = ()  # by earlier runs, without an effect
+    over: bool = False
+    overtaken: bool = False  # a later write to its thing was sent
+    outcome: AnyOutcome | None = None
+    called: float | None = None  # when it was awaited, local s
+    waited: float = 0.0  # s since then, for earlier writes to its thing
+
+    @classmethod
+    def of(
+        cls,
+        spec: WriteSpec,
+        claims: Claims,
+        lane: Lane,
+        name: str,
+        digest: str,
+        called: float,
+    ) -> KeyedRun:
+        """Return a run of *spec*, which was *called* then (local s)."""
+        asks = spec.creates_webhook and spec.options.core.on_secret is None
+        return cls(
+            claims=claims,
+            lane=lane,
+            name=name,
+            thing=changed_by(spec),
+            digest=digest,
+            options=spec.options,
+            taker=lane.token if asks else None,
+            creates=spec.kind.creates,
+            called=called,
+        )
+
+    @classmethod
+    def of_entry(
+        cls, entry: Entry, claims: Claims, lane: Lane, options: ClientOptions
+    ) -> KeyedRun:
+        """Return a run that goes on with *entry*."""
+        return cls(
+            claims=claims,
+            lane=lane,
+            name=entry.key,
+            thing=entry.thing,
+            digest=entry.digest,
+            options=options,
+            seq=entry.seq,
+            place=entry.place,
+            creates=kind_of_write(BY_NAME[entry.operation]).creates,
+        )
+
+    def bound(self) -> ClientOptions:
+        """Return its options with this as the journal."""
+        return replace(self.options, journal=self)
+
+    async def sending(self, intent: Intent) -> float:
+        """
+        Store *intent*, which is about to be sent; claim the key if the run has not claimed it before.
+
+        Raises:
+            KeyTakenError: The key has another entry, or the run is not next.
+            LostLaneError: Another process has the entry.
+            JournalError: The journal cannot be used.
+        """
+        await self.lane.hold()
+        self.sent = pack(intent, self.claims.store.commons)
+        entry = self.entry(State.SENDING, intent, self.sent)
+        if not self.seq:
+            await self._claim_now(entry)
+            self.has_to_wait = not self.is_next
+        elif self.is_next or self.thing is None:
+            await self.lane.put(entry)
+        else:
+            self.is_next = await self.claims.begin(self, entry) is Turn.BEGUN
+            self.has_to_wait = not self.is_next
+        if self.has_to_wait:
+            raise KeyTakenError(NotNext())
+        return self.lane.until
+
+    async def claim(self, entry: Entry) -> Claim:
+        """Claim the key as ``Claims.claim`` does, and let the next run for the same thing claim its own."""
+        try:
+            return await self.claims.claim(self, entry)
+        finally:
+            self.has_started()
+
+    async def _claim_now(self, entry: Entry) -> None:
+        """Claim the key in the middle of the run; raise KeyTakenError if it has another entry."""
+        claim = await self.claim(entry)
+        if not isinstance(claim, Claimed):
+            raise KeyTakenError(claim)
+
+    def own(self, entry: Entry) -> None:
+        """Go on with *entry*, which may be in the lane of the run from now on, even if the move fails."""
+        self.seq = entry.seq
+        self.place = entry.place
+
+    def disown(self) -> None:
+        """Note that another run has the entry."""
+        self.seq = 0
+
+    def has_started(self) -> None:
+        """Allow the next run for the same thing to claim its key: this run has claimed, or need not."""
+        if self.start is not None:
+            self.start.leave()
+
+    async def settled(self, outcome: Outcome[Any]) -> None:
+        """
+        Store the outcome.
+
+        Raises:
+            LostLaneError: Another process has the entry, and its verdict counts.
+            JournalError: It could not be stored. That is tried again while the journal is open.
+        """
+        if not self.seq:  # it ended before its first send
+            await self._claim_now(self.entry(State.TO_DO, outcome.intent))
+        left = left_by(self.thing, outcome, self.options.core.writes)
+        store = self.claims.store
+        claim = claim_by(outcome)
+        ended = done_at(self.options.core, store)
+        entry = done_entry(
+            outcome,
+            self.sent,
+            store.commons,
+            done_at=ended,
+            claim=claim,
+            **self._known(),
+        )
+        try:
+            await self.lane.put(entry, left)
+        except LostLaneError:
+            raise
+        except JournalError as error:
+            self.over = True
+            self.claims.leave(self.name, self.lane, entry, left)
+            raise JournalError(
+                f"{outcome.started_as.operation} ({key_in(self.name)}): its verdict, {outcome.verdict}, "
+                f"could not be stored: {error} Run it again under the same key."
+            ) from error
+        self.outcome = outcome
+        self.lane.leases.done += 1
+        self.claims.tell(self.lane.number)
+
+    def shelved(self, intent: Intent, *, sent: bool) -> None:
+        """Store how far the run got, and release the entry; a run that has to wait keeps its entry."""
+        if not self.has_to_wait:
+            self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
+
+    def let_go(self, entry: Entry | None = None) -> None:
+        """Release the entry for any run, unless the run has a verdict; store it first as *entry*."""
+        if self.seq and not self.over and self.outcome is None:
+            self.over = True
+            self.claims.leave(self.name, self.lane, entry)
+
+    def heard(self, identity: str) -> None:
+        """Note that the awaiter has the verdict, and with it the secret of a new webhook."""
+        del identity
+        if self.taker is not None:
+            self.claims.start(self.claims.note_heard(self.seq))
+
+    def entry(
+        self, state: State, intent: Intent, packed: Packed | None = None
+    ) -> Entry:
+        """Return the entry of *intent*, whose packed form may be known."""
+        return entry_of(
+            state, intent, self.claims.store.commons, packed, **self._known()
+        )
+
+    def _known(self) -> dict[str, Any]:  # Any: fields of Entry
+        return {
+            "seq": self.seq,
+            "place": self.place,
+            "key": self.name,
+            "thing": self.thing,
+            "digest": self.digest,
+        }
+
+
+def changed_by(spec: WriteSpec) -> str | None:
+    """
+    Return the name of the thing that a keyed write changes.
+
+    That of a create without a tag is its URL, because a webhook of another create of that URL may be taken
+    for its own. ``None`` for a write that waits for no other.
+    """
+    has_tag = spec.lacks_tag or is_unique(spec.tag)  # it gets one
+    return (
+        None
+        if spec.creates_webhook and has_tag
+        else line_of(spec.request, spec.team, spec.tag)
+    )

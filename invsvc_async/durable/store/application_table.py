@@ -1,0 +1,154 @@
+"""
+The table of an outbox in the application's own SQLite file, into which its transactions insert.
+
+Each function builds a statement with its values; ``outbox/sqlite.py`` runs it on a connection to that file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.store.enqueued import columns_of
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from invsvc_async.durable.store.enqueued import Statement
+    from invsvc_async.storage.dialect import Cell
+
+
+_VERSION: Final = 1
+TABLES: Final = f"""
+CREATE TABLE IF NOT EXISTS invsvc_outbox (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, thing TEXT,
+    digest TEXT NOT NULL, operation TEXT NOT NULL, number INTEGER NOT NULL, common TEXT NOT NULL,
+    intent TEXT NOT NULL, moved INTEGER NOT NULL DEFAULT 0, version INTEGER NOT NULL DEFAULT {_VERSION},
+    UNIQUE (base_url, key)
+);
+CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WHERE moved = 0;
+CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
+"""
+_INSERT: Final = """
+INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, intent, number, common)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
+"""
+_IS_SAME: Final = (
+    "SELECT digest = $3 FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
+)
+_IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE name = 'invsvc_outbox_journal'"
+_EPOCH: Final = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = $1"
+_USE: Final = "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
+_ROWS: Final = """
+SELECT common, seq, key, thing, digest, operation, CASE WHEN common <> '' THEN number END AS common,
+    nullif(intent, '') AS intent FROM invsvc_outbox WHERE base_url = $1 AND
+"""
+_FIELDS: Final = ("seq", "key", "thing", "digest", "operation", "common", "intent")
+_NEW: Final = "moved = 0 ORDER BY seq LIMIT $2"
+_COUNT: Final = "SELECT count(*) FROM invsvc_outbox WHERE base_url = $1 AND moved = 0"
+_MARK: Final = "UPDATE invsvc_outbox SET moved = 1, common = '', intent = '' WHERE seq {any 1 bigint}"
+_DELETE: Final = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
+# Not a new write under the key of an entry whose row is gone, because its deletion was interrupted.
+_DELETE_OLD: Final = """
+DELETE FROM invsvc_outbox WHERE seq IN (
+    SELECT o.seq FROM {rows 2 key:text digest:text} JOIN invsvc_outbox AS o ON o.key = given.key
+    WHERE o.base_url = $1 AND (o.moved = 1 OR o.digest = given.digest)
+)
+"""
+
+
+def is_known(connection: sqlite3.Connection) -> bool:
+    """Return whether the table is of a version that this package knows."""
+    columns = connection.execute("PRAGMA table_info(invsvc_outbox)").fetchall()
+    defaults = {column: default for _, column, _, _, default, _ in columns}
+    # The default of this column is the version of the table.
+    return "digest" in defaults and defaults.get("version") == str(_VERSION)
+
+
+# --- for the application's transactions
+
+
+def is_there() -> Statement:
+    """Build the statement that selects a row if the file has an outbox."""
+    return _IS_THERE, ()
+
+
+def insert(base_url: str, new: Entry, common: str) -> Statement:
+    """Build the statement that inserts *new*, with the text *common*; no row if the key is not new."""
+    return _INSERT, (base_url, *columns_of(new), new.common, common)
+
+
+def compared(base_url: str, new: Entry) -> Statement:
+    """Build the statement that selects whether the row of the key of *new* is the same write."""
+    return _IS_SAME, (base_url, new.key, new.digest)
+
+
+# --- which journal has moved rows
+
+
+def epoch_of(base_url: str) -> Statement:
+    """Build the statement that selects the epoch of the journal which has moved rows of the file."""
+    return _EPOCH, (base_url,)
+
+
+def use_epoch(base_url: str, epoch: str | None) -> Statement:
+    """Build the statement that notes the epoch of the journal which moves rows from now on."""
+    return _USE, (base_url, epoch)
+
+
+# --- rows, to be read by ``entry_in``
+
+
+def new_rows(base_url: str, most: int) -> Statement:
+    """Build the statement that selects the first rows which were not moved."""
+    return _ROWS + _NEW, (base_url, most)
+
+
+def moved_rows(base_url: str, after: int, most: int) -> Statement:
+    """Build the statement that selects the next rows which were moved, *after* a number."""
+    return f"{_ROWS} moved = 1 AND seq > $2 ORDER BY seq LIMIT $3", (
+        base_url,
+        after,
+        most,
+    )
+
+
+def new_row(base_url: str, key: str) -> Statement:
+    """Build the statement that selects the row of *key*, if it was not moved."""
+    return f"{_ROWS} moved = 0 AND key = $2", (base_url, key)
+
+
+def entry_in(row: Sequence[Cell]) -> tuple[Entry, str]:
+    """Return the entry in *row*, and the text of its common part."""
+    common, *fields = row
+    named = dict(zip(_FIELDS, fields, strict=True))
+    return Entry(state=State.TO_DO, lane=1, **named), common
+
+
+def count_new(base_url: str) -> Statement:
+    """Build the statement that counts the rows which were not moved."""
+    return _COUNT, (base_url,)
+
+
+# --- rows that were moved, or are not wanted
+
+
+def mark_moved(seqs: Sequence[int]) -> Statement:
+    """Build the statement that marks the rows *seqs* as moved, and deletes their intents."""
+    return _MARK, (seqs,)
+
+
+def delete(base_url: str, key: str) -> Statement:
+    """Build the statement that deletes the row of *key*."""
+    return _DELETE, (base_url, key)
+
+
+def delete_new(base_url: str, key: str) -> Statement:
+    """Build the statement that deletes the row of *key* if it was not moved, and then selects a row."""
+    return f"{_DELETE} AND moved = 0 RETURNING seq", (base_url, key)
+
+
+def delete_old(base_url: str, digests: Sequence[tuple[str, str]]) -> Statement:
+    """Build the statement that deletes rows by keys and *digests*, but not new writes under old keys."""
+    return _DELETE_OLD, (base_url, digests)

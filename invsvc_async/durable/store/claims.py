@@ -1,0 +1,366 @@
+"""
+The entries of keys: claiming, looking, taking over, reopening and releasing.
+
+Each change is guarded in its own statement.  A claim inserts an entry unless its key has one.  An entry is
+taken only out of a lane that nobody living owns, released and stored only by the owner of its lane, and
+reopened only from the verdict that was seen.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
+from invsvc_async.durable.store.changes import add
+from invsvc_async.durable.store.lanes import ENDED, FREED, MINE, check_owned
+from invsvc_async.durable.store.members import dead, living, member_of
+from invsvc_async.durable.store.restored import IS_OPEN
+from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.verdicts import HEARD
+from invsvc_async.reconcile.enums import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.durable.store.lanes import OwnedLane
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.durable.store.postgres import PostgresStore
+    from invsvc_async.storage.dialect import Cell, Script
+
+
+# An entry, who has it, and whether its verdict is to be returned by somebody (1), or by one who is gone (2).
+_FOUND: Final = f"""
+SELECT {ENTRY}, l.owner, CASE WHEN l.owner IS NULL OR {dead("l.owner")} THEN 0 ELSE 1 END AS lives,
+    CASE WHEN u.seq IS NULL THEN 0 WHEN {dead("u.taker")} THEN 2 ELSE 1 END AS untold
+FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq
+"""
+_LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
+_NEW: Final = """key:text thing:text digest:text operation:text state:smallint common:bigint intent:text
+    taker:text"""
+_NUMBER: Final = "nextval('{s}entries_seq_seq')"
+_COLUMNS: Final = "key, thing, digest, operation, state, common, intent"
+_columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(*_COLUMNS.split(", "))
+# PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on the
+# row of a thing is held until the commit, so the numbers of its entries are in the order of their commits.
+#
+# A write is next to its thing, and may be inserted as one that is being sent, if the store has none before
+# it, or this process has applied the one before: that one has waited for all others, none of which is sent
+# after it, and what it left is known here.  ``before`` is as of the lock.  Whether that one was applied may
+# be read as of the statement's start, because it stays so.  In a database that may lack keys, none is next:
+# the connection may be the first one to it, and the run looks only then.
+_CLAIM: Final = f"""
+WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
+whole AS (SELECT NOT EXISTS ({IS_OPEN}) AS is_so),
+owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
+new AS MATERIALIZED (
+    SELECT owned.id, given.* FROM turn CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}
+    WHERE NOT EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE e.key = given.key)
+), line AS (
+    INSERT INTO {{s}}states AS s (thing, place, newest, before)
+    SELECT thing, 0, {_NUMBER}, 0 FROM new WHERE thing IS NOT NULL ORDER BY thing
+    ON CONFLICT (thing) DO UPDATE SET before = s.newest, newest = {_NUMBER}
+    RETURNING thing, newest, before = 0 OR EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict = '{Verdict.APPLIED}'
+    ) AS is_next
+), made AS (
+    INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS})
+    SELECT number, number, id, key, thing, digest, operation,
+        CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END, common, intent
+    FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
+        CROSS JOIN whole
+    ON CONFLICT (key) DO NOTHING RETURNING seq, key
+), told AS (
+    INSERT INTO {{s}}unheard (seq, taker)
+    SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_NEW}}} USING (key) WHERE given.taker IS NOT NULL
+)
+SELECT given.key, made.seq, is_so AND (given.thing IS NULL OR is_next), found
+FROM whole CROSS JOIN {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
+    LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
+"""
+# Those that are not next, in the transaction that has inserted them.
+_NOT_YET: Final = f"""
+UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
+    EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.done_at IS NULL AND o.seq <> e.seq)
+    OR EXISTS (SELECT 1 FROM {{s}}entries AS u WHERE u.thing = e.thing AND u.verdict = '{Verdict.UNKNOWN}')
+    OR EXISTS (SELECT 1 FROM {{s}}states AS s WHERE s.thing = e.thing AND NOT EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE seq = s.place AND lane = $2 AND verdict = '{Verdict.APPLIED}'
+    ))
+) RETURNING seq
+"""
+_TAKER: Final = """
+INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
+    ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
+"""
+_OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
+_TAKE: Final = """
+UPDATE {s}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
+"""
+_TAKEN: Final = (
+    "SELECT seq FROM {s}entries WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
+)
+_REOPEN: Final = f"""
+UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
+    WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
+"""
+_DIGEST: Final = (
+    "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
+)
+_OWN: Final = """
+WHERE key = $1 AND lane = $2 AND done_at IS NULL
+    AND EXISTS (SELECT 1 FROM {s}lanes WHERE id = $2 AND owner = $3)
+"""
+RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
+_RELEASE_UNSENT: Final = (
+    f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_OWN}"
+)
+_IS_THERE: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
+_LEFT_OPEN: Final = (
+    f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
+)
+
+
+class Teller(IntEnum):
+    """Who is to return the secret of a new webhook.  The numbers are those of the statements."""
+
+    NOBODY = 0  # it was returned, or there is none
+    LIVING = 1  # a living process is about to
+    GONE = 2  # one that is gone was
+
+
+class Claimed(NamedTuple):
+    """
+    The key had no entry, and has one now, in the lane of the run.
+
+    ``seq`` is its number, and its place.  ``is_next`` is whether it waits for no other write to its thing.
+    """
+
+    seq: int
+    is_next: bool
+
+
+class Finished(NamedTuple):
+    """The write of the key has a verdict; ``lives`` is whether the process that has found it does."""
+
+    entry: Entry
+    teller: Teller
+    lives: bool
+
+
+class Held(NamedTuple):
+    """The entry of the key belongs to a living process, *by* the token of its lane."""
+
+    entry: Entry
+    by: str
+
+
+class Abandoned(NamedTuple):
+    """
+    The entry of the key is not done, and no living process has it, except perhaps the asking one.
+
+    ``sent`` is whether the write may have been sent.
+    """
+
+    entry: Entry
+    sent: bool
+
+
+class Conflict(NamedTuple):
+    """The key has another write, which differs in these *fields*."""
+
+    fields: tuple[str, ...]
+
+
+Seen: TypeAlias = Finished | Held | Abandoned  # of a key that has an entry
+Claim: TypeAlias = Claimed | Seen
+
+
+class Taken(NamedTuple):
+    """An entry is in the lane of the run; ``is_gone``: its last process is provably done with it."""
+
+    is_gone: bool
+
+
+class ToClaim(NamedTuple):
+    """A new *entry*, and the token of the process that has to return the secret of the new webhook."""
+
+    entry: Entry
+    taker: str | None
+
+
+# --- claiming
+
+
+async def claim(
+    store: Store, lane: OwnedLane, given: Sequence[ToClaim]
+) -> dict[str, Claim]:
+    """
+    Insert new entries in *lane*, unless their keys have entries; return the claims by key.
+
+    One that is to be stored as being sent, and is not next, is stored as TO DO.  Two writes to one thing are
+    not *given* together: the second has to see the first.
+
+    A key is missing in the result if the lane is lost, or another process has inserted its entry meanwhile.
+
+    Costs one round trip, and no other one to know the entries that were there.
+    """
+    if isinstance(store, SqliteStore):
+        script = partial(_insert, given, store.commons.texts, lane, store.silence)
+        return await store.run(script)
+    return await _claim_in_database(store, lane, given)
+
+
+async def _claim_in_database(
+    store: PostgresStore, lane: OwnedLane, given: Sequence[ToClaim]
+) -> dict[str, Claim]:
+    rows = [(*_columns_of(entry), taker) for entry, taker in given]
+    await store.store_commons()
+    found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
+    claims: dict[str, Claim] = {}
+    for key, seq, is_next, row in found:
+        if seq is not None:
+            claims[key] = Claimed(seq, is_next)
+        elif row is not None:
+            claims[key] = _seen_in(row, lane.token)
+    return claims
+
+
+def _insert(
+    given: Sequence[ToClaim],
+    commons: Mapping[int, str],
+    lane: OwnedLane,
+    silence: float,
+) -> Script[dict[str, Claim]]:
+    """Insert entries in a file; return as ``claim``."""
+    ours: set[int] = set()
+    known = yield from add(
+        [replace(entry, lane=lane.number) for entry, _ in given], commons, ours=ours
+    )
+    made = {key: seq for key, (seq, *_) in known.items() if seq in ours}
+    late: set[int] = set()
+    if made and any(entry.thing is not None for entry, _ in given):
+        late = {seq for (seq,) in (yield _NOT_YET, ([*made.values()], lane.number))}
+    if takers := [
+        (made[entry.key], taker)
+        for entry, taker in given
+        if taker and entry.key in made
+    ]:
+        yield _TAKER, (takers,)
+    claims: dict[str, Claim] = {
+        key: Claimed(seq, seq not in late) for key, seq in made.items()
+    }
+    if others := known.keys() - made:
+        for row in (yield _LOOK, (silence, [*others])):
+            seen = _seen_in(row, lane.token)
+            claims[seen.entry.key] = seen
+    return claims
+
+
+async def is_owned(store: Store, lane: OwnedLane) -> bool:
+    """Return whether this process still owns *lane*."""
+    return bool(await store.rows(MINE, lane.number, lane.token))
+
+
+# --- looking
+
+
+async def look(store: Store, key: str, mine: str | None = None) -> Seen | None:
+    """
+    Return the entry of *key* as it is now; ``None`` if there is none.
+
+    One in the lane of the token *mine* is not held: the process that asks has no other run of it.
+    """
+    rows = await store.rows(_LOOK, store.silence, [key])
+    return _seen_in(rows[0], mine) if rows else None
+
+
+async def is_there(store: Store, key: str) -> bool:
+    """Return whether *key* has an entry."""
+    return bool(await store.rows(_IS_THERE, key))
+
+
+async def abandoned(store: Store) -> list[Entry]:
+    """Return the entries that nobody has, and that may have been sent, oldest first."""
+    return await store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED])
+
+
+async def load_common_of(store: Store, entry: Entry) -> None:
+    """Load the common part of the intent of *entry*, which another process has stored."""
+    await store.entries("e.seq = $1", entry.seq)
+
+
+def _seen_in(row: Sequence[Cell], mine: str | None) -> Seen:
+    *fields, owner, lives, untold = row
+    entry = entry_in(fields)
+    if entry.state is State.DONE:
+        return Finished(entry, Teller(untold), bool(lives))
+    if lives and owner != mine:
+        return Held(entry, owner)
+    return Abandoned(entry, entry.state is State.SENDING)
+
+
+# --- taking over, and releasing
+
+
+async def take(store: Store, entry: Entry, mine: OwnedLane, to: int) -> Taken | None:
+    """
+    Move *entry*, as it was seen, to the lane *to*; return ``None`` if a living process has it.
+
+    Raises:
+        LostLaneError: The lane *mine*, of this process, belongs to another one.
+    """
+    script = partial(_take, entry.seq, entry.lane, to, mine, store.silence)
+    return await store.run(script)
+
+
+def _take(
+    seq: int, before: int, to: int, mine: OwnedLane, silence: float
+) -> Script[Taken | None]:
+    yield from check_owned(mine)
+    owners = yield _OWNER, (before,)
+    owner = owners[0][0] if owners else None
+    alive = yield from living(silence, [owner])
+    if owner is not None and owner != mine.token and member_of(owner) in alive:
+        return None
+    moved = yield _TAKE, (seq, before, to)
+    if not moved:  # unless an earlier try has done it, whose reply was lost
+        moved = yield _TAKEN, (seq, to)
+    is_free = bool(owners) and owner is None
+    return Taken(before == ENDED or is_free) if moved else None
+
+
+async def reopen(store: Store, entry: Entry, state: State, lane: int) -> bool:
+    """Reopen *entry*, which is done, in *state* and *lane*; return ``False`` if it has changed since."""
+    values = entry.seq, entry.verdict, entry.done_at, int(state), lane
+    return bool(await store.rows(_REOPEN, *values))
+
+
+async def release(
+    store: Store, key: str, lane: OwnedLane, *, is_unsent: bool = False
+) -> None:
+    """
+    Release the open entry of *key* for any run, if *lane* still has it and belongs to this process.
+
+    One that *is_unsent*, although it was inserted as one that is being sent, becomes TO DO.
+    """
+    text = _RELEASE_UNSENT if is_unsent else RELEASE
+    await store.rows(text, key, lane.number, lane.token)
+
+
+async def note_digest(store: Store, seq: int, lane: int, digest: str) -> None:
+    """Store the *digest* of another body, with which an open entry in *lane* is done anew."""
+    await store.rows(_DIGEST, seq, lane, digest)
+
+
+async def note_taker(store: Store, seq: int, taker: str) -> None:
+    """Note that the process of the token *taker* returns the secret of a new webhook."""
+    await store.rows(_TAKER, [(seq, taker)])
+
+
+async def note_heard(store: Store, seq: int) -> None:
+    """Note that the secret of a new webhook was returned."""
+    await store.rows(HEARD, [seq])

@@ -1,0 +1,132 @@
+"""
+Writes that transactions of the application have enqueued.
+
+In PostgreSQL they insert entries themselves, by statements in the SQL that drivers have in common.  In SQLite
+they insert rows in the application's own file (``application_table``), which are moved into the store.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from hashlib import blake2b
+from itertools import takewhile
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.records import verdict_of_lost
+from invsvc_async.durable.store.changes import KNOWN, add
+from invsvc_async.storage.dialect import Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+Statement: TypeAlias = tuple[str, tuple[Cell, ...]]  # and its values
+# What both databases store of a new write.
+columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(
+    "key", "thing", "digest", "operation", "intent"
+)
+
+# The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
+# thing are numbered in the order in which their transactions commit.
+_INSERT: Final = """
+WITH first AS MATERIALIZED ({lock}),
+told AS MATERIALIZED (SELECT pg_notify(CAST($1 AS text), CAST($2 AS text)) AS done FROM first),
+numbered AS MATERIALIZED (
+    SELECT nextval('{schema}.entries_seq_seq') AS number FROM told WHERE told.done IS NOT NULL
+)
+INSERT INTO {schema}.entries (seq, place, key, lane, thing, digest, operation, state, common, intent)
+SELECT number, number, CAST($4 AS text), CAST($3 AS bigint), CAST($5 AS text), CAST($6 AS text),
+    CAST($7 AS text), 0, CAST($9 AS bigint), CAST($8 AS text)
+FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
+"""
+_LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($10 AS bigint)) AS done"
+_NO_LOCK: Final = "SELECT CAST($10 AS bigint) AS done"
+_COMMON: Final = """
+INSERT INTO {schema}.commons (number, text) VALUES (CAST($1 AS bigint), CAST($2 AS text))
+    ON CONFLICT DO NOTHING RETURNING number
+"""
+_COMPARED: Final = "SELECT digest = CAST($2 AS text) FROM {schema}.entries WHERE key = CAST($1 AS text)"
+_NOT_HEARD: Final = "DELETE FROM {s}unheard WHERE seq IN (SELECT seq FROM {s}entries WHERE key {any 1 text})"
+_END: Final = """
+UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE key {any 5 text}
+"""
+_DELETE: Final = "DELETE FROM {s}entries WHERE key {any 1 text}"
+
+
+class TakenIn(NamedTuple):
+    """How many rows were taken in, and the number before those of new entries, if there are any."""
+
+    many: int
+    before: int | None
+
+
+# --- in a transaction of the application, in PostgreSQL
+
+
+def insert_into(schema: str, new: Entry, lane: int) -> Statement:
+    """Build the statement that inserts *new* in *lane*, and notifies; no row if the key is not new."""
+    text = _INSERT.format(schema=schema, lock=_NO_LOCK if new.thing is None else _LOCK)
+    turn = int.from_bytes(
+        blake2b(f"{schema} {new.thing}".encode(), digest_size=8).digest(), signed=True
+    )
+    return text, (schema, str(lane), lane, *columns_of(new), new.common, turn)
+
+
+def compared_in(schema: str, new: Entry) -> Statement:
+    """Build the statement that selects whether the entry of the key of *new* is the same write."""
+    return _COMPARED.format(schema=schema), (new.key, new.digest)
+
+
+def common_into(schema: str, new: Entry, text: str) -> Statement:
+    """Build the statement that stores the *text* of the common part of *new*."""
+    return _COMMON.format(schema=schema), (new.common, text)
+
+
+# --- from the application's file, in SQLite
+
+
+async def take_in(store: Store, new: Sequence[Entry]) -> TakenIn:
+    """
+    Insert the entries of *new* rows, as far as they can be.
+
+    One whose key has an entry with the same digest was moved before a kill.  Where the entry is another
+    write, its deletion was interrupted, or the application's file is an older copy, which did not have it.
+    It is deleted once it is done; until then, the rows from there on have to wait.
+    """
+    return await store.run(partial(_take_in, new, store.commons.texts))
+
+
+def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn]:
+    digests = {row.key: row.digest for row in new}
+    there = yield KNOWN, ([*digests],)
+    others = {
+        key: state for key, _, digest, state, _ in there if digest != digests[key]
+    }
+    taken = [*takewhile(lambda row: others.get(row.key, State.DONE) == State.DONE, new)]
+    if replaced := [row.key for row in taken if row.key in others]:
+        yield _NOT_HEARD, (replaced,)
+        yield _DELETE, (replaced,)
+    numbers: set[int] = set()
+    if taken:
+        yield from add(taken, commons, ours=numbers)
+    return TakenIn(len(taken), min(numbers) - 1 if numbers else None)
+
+
+async def end_lost(store: Store, moved: Sequence[Entry]) -> None:
+    """Insert entries with the verdict UNKNOWN for rows that were *moved* and have none."""
+    await store.run(partial(_end_lost, moved))
+
+
+def _end_lost(moved: Sequence[Entry]) -> Script[None]:
+    known = {key for key, *_ in (yield KNOWN, ([row.key for row in moved],))}
+    if lost := [row for row in moved if row.key not in known]:
+        yield from add(lost, {}, ours=set())
+        ended = verdict_of_lost(lost[0])
+        values = int(State.DONE), ended.verdict, ended.outcome, ended.done_at
+        yield _END, (*values, [row.key for row in lost])

@@ -1,0 +1,159 @@
+"""
+What a person has found out about a write, stored as its verdict; ``durable/resolve.py`` says when.
+
+It is one transaction, under the locks of a take-over: on the lane, then on the entry.  So who takes the lane
+has the entry before that, and then the finding is refused; or it finds the verdict.  What a process
+may still store that was silent for too long is rejected, because the entry is done.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.entry import (
+    ENTRY,
+    SENT,
+    SET_SENT,
+    State,
+    columns_of,
+    entry_in,
+)
+from invsvc_async.durable.store.members import living, member_of
+from invsvc_async.durable.store.tables import count
+from invsvc_async.durable.store.verdicts import HEARD
+from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.kinds import kind_of_write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+_NOW: Final = "SELECT {ms}"
+_OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
+_LOCKED: Final = (
+    f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
+)
+# First this, so that all that follows from an end does: an entry that is done already may get another one.
+_OPENED: Final = f"""
+UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
+    WHERE seq = $1
+"""
+_ENDED: Final = f"""
+UPDATE {{s}}entries AS e SET lane = given.lane, {SET_SENT} FROM {{rows 1 seq:bigint lane:bigint {SENT}}}
+    WHERE e.seq = given.seq
+"""
+_UNHEARD: Final = (
+    "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
+)
+# A later write may have left the state that is stored, or this one: from now on, it is not known.
+_PERHAPS_CHANGED: Final = """
+INSERT INTO {s}states AS s (thing, place) VALUES ($1, $2) ON CONFLICT (thing) DO UPDATE SET
+    place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
+    team = NULL, state = NULL, stamp = NULL
+"""
+
+
+async def entry_of(store: Store, key: str) -> Entry | None:
+    """Return the entry of *key*."""
+    found = await store.entries("e.key = $1", key)
+    return found[0] if found else None
+
+
+async def store_finding(
+    store: Store,
+    seen: Entry,
+    make: Callable[[int], Entry],
+    tries: Collection[str],
+    *,
+    mine: str | None,
+    called: str,
+) -> str:
+    """
+    Store the entry that *make* gives, of the time of the store (epoch ms), in place of *seen*.
+
+    Return its outcome, as it is stored.  *tries* are the outcomes that earlier tries have stored, whose
+    replies were lost.  *mine* is the token of a lane of this process, in which no run has the write.  Errors
+    call the write *called*.
+
+    Raises:
+        JournalError: A living process has the write, or it was changed since it was *seen*.
+    """
+    change = partial(
+        _change, seen, make, tries, mine=mine, silence=store.silence, called=called
+    )
+    has_results = store.how.kind != "journal"
+    text = await store.run(lambda: _store(change(), has_results=has_results))
+    await store.tell(str(seen.lane))
+    return text
+
+
+def _store(change: Script[Entry], *, has_results: bool) -> Script[str]:
+    """Run *change*, and store all that follows from the changed entry; return its stored outcome."""
+    yield "SELECT {durably}", ()
+    entry = yield from change
+    if has_results:  # of a journal, the application asks for it by its key
+        yield _UNHEARD, (entry.seq,)
+    is_new = kind_of_write(BY_NAME[entry.operation]).creates
+    if entry.verdict == Verdict.APPLIED and entry.thing is not None and not is_new:
+        yield _PERHAPS_CHANGED, (entry.thing, entry.place)
+    return str(entry.outcome)
+
+
+def _change(
+    seen: Entry,
+    make: Callable[[int], Entry],
+    tries: Collection[str],
+    *,
+    mine: str | None,
+    silence: float,
+    called: str,
+) -> Script[Entry]:
+    """
+    Store the entry that *make* gives in place of *seen*, and return it.
+
+    *tries* are the outcomes that earlier tries have stored, whose replies were lost.
+    """
+    owners = yield _OWNER, (seen.lane,)
+    owner = owners[0][0] if owners else None
+    rows = yield _LOCKED, (seen.seq,)
+    if not rows:
+        raise _changed(called)
+    *fields, flags = rows[0]
+    there = entry_in(fields)
+    if there.outcome is not None and there.outcome in tries:
+        return there
+    if there != seen:
+        raise _changed(called)
+    if seen.state is not State.DONE and owner not in (None, mine):
+        alive = yield from living(silence, [owner])
+        if member_of(str(owner)) in alive:
+            raise _is_alive(called)
+    [(now,)] = yield _NOW, ()
+    entry = make(int(now))
+    yield HEARD, ([seen.seq],)
+    yield _OPENED, (seen.seq,)
+    yield _ENDED, ([(entry.seq, entry.lane, *columns_of(entry))],)
+    before = int(seen.state), seen.verdict or "", int(flags)
+    after = int(entry.state), str(entry.verdict), entry.flags
+    yield from count({before: -1, after: 1} if before != after else {})
+    return entry
+
+
+def _is_alive(called: str) -> JournalError:
+    return JournalError(
+        f"{called} belongs to a living process, which finds out what became of it. Wait for its verdict, or "
+        "end that process. Nothing was stored."
+    )
+
+
+def _changed(called: str) -> JournalError:
+    return JournalError(
+        f"{called} was changed at the same time. Look at it again. Nothing was stored."
+    )

@@ -1,0 +1,128 @@
+"""The inputs of a batch: which processes read them, and how entries are added."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from invsvc_async.durable.store.changes import Known, add
+from invsvc_async.durable.store.facts import SET
+from invsvc_async.durable.store.members import dead
+from invsvc_async.storage.dialect import MOST, slices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+# a fact for each input that is being read, by the member that reads it
+_INPUT: Final = "input "
+_INPUTS: Final = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
+_BEGIN: Final = """
+INSERT INTO {s}facts (name, value) VALUES ($1, CAST({now} AS text)) ON CONFLICT (name) DO NOTHING
+"""
+# Inputs of processes that are gone, or silent, begun before a time.  One in the future was begun before the
+# database's clock was set back, and so before a time that is not.
+_OF_DEAD: Final = f"""
+SELECT f.name FROM {{s}}facts AS f
+    WHERE f.name LIKE '{_INPUT}%' AND (
+        CAST(f.value AS float8) <= {{arg 2 float8}}
+        OR CAST(f.value AS float8) > {{now}} AND {{arg 2 float8}} <= {{now}})
+    AND {dead(f"(substr(f.name, {len(_INPUT) + 1}) || '.')")}
+"""
+_FORGET: Final = "DELETE FROM {s}facts WHERE name {any 1 text}"
+# Those that gave no sign of life since $2, and are not silent for so long that they count as dead.  A sign in
+# the future was given before the database's clock was set back.
+_UNDECIDED: Final = f"""
+SELECT m.name FROM {{s}}members AS m
+    WHERE (m.seen < {{arg 2 float8}} OR m.seen > {{now}}) AND m.sends >= 0 AND m.name <> $3
+    AND NOT {dead("(m.name || '.')")} AND (
+        EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
+        OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{_INPUT}' || m.name)) LIMIT 1
+"""
+FOREVER: Final = 1e300
+
+
+class Added(NamedTuple):
+    """The numbers of new entries by key, and what the journal had under the keys of others."""
+
+    new: dict[str, int]
+    others: dict[str, Known]
+
+
+async def take_in(
+    store: Store,
+    entries: Sequence[Entry],
+    reader: str,
+    checkpoint: str | None,
+    *,
+    checkpoint_fact: str,
+) -> Added:
+    """
+    Store new *entries*, at most 256, in their order.
+
+    With them, store how far their file was read, as the fact *checkpoint_fact*, and that the process *reader*
+    reads it: another one may have closed its input while it was silent.
+    """
+    ours: set[int] = set()
+
+    def script() -> Script[dict[str, Known]]:
+        known = (
+            (yield from add(entries, store.commons.texts, ours=ours)) if entries else {}
+        )
+        are_same = all(known[entry.key].digest == entry.digest for entry in entries)
+        # otherwise the next run meets the other write, too
+        if checkpoint is not None and are_same:
+            yield SET, (checkpoint_fact, checkpoint)
+        yield _BEGIN, (f"{_INPUT}{reader}",)
+        return known
+
+    found = await store.run(script)
+    return Added(
+        new={key: known.seq for key, known in found.items() if known.seq in ours},
+        others={key: known for key, known in found.items() if known.seq not in ours},
+    )
+
+
+async def begin(store: Store, reader: str) -> None:
+    """Note that the process *reader* reads an input."""
+    await store.rows(_BEGIN, f"{_INPUT}{reader}")
+
+
+async def end(store: Store, reader: str) -> None:
+    """Note that *reader* has read its input to the end."""
+    await store.rows(_FORGET, [f"{_INPUT}{reader}"])
+
+
+async def close_of_dead(store: Store, before: float) -> int:
+    """
+    Mark the inputs of processes that are gone as read, as far as they were; return how many.
+
+    Only those that were begun *before* a time of the store's clock, in seconds.
+    """
+    closed: set[str] = set()  # by all tries
+
+    def script() -> Script[None]:
+        names = [name for (name,) in (yield _OF_DEAD, (store.silence, before))]
+        for some in slices(names, MOST):
+            yield _FORGET, (some,)
+        closed.update(names)
+
+    await store.run(script)
+    return len(closed)
+
+
+async def is_undecided(store: Store, since: float, name: str) -> bool:
+    """
+    Return whether another process than *name* may be gone: it gave no sign of life *since* (store's s).
+
+    One that has neither results nor an input does not matter.
+    """
+    return bool(await store.rows(_UNDECIDED, store.silence, since, name))
+
+
+async def count(store: Store) -> int:
+    """Count the inputs that were begun and not read to their end."""
+    return int((await store.rows(_INPUTS))[0][0])

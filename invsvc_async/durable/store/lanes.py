@@ -1,0 +1,184 @@
+"""
+The lanes of a store, each with the token of its owner: taking, releasing and moving lanes.
+
+Who takes a lane sets its own token on it, under a lock on the lane's row.  Each store of an entry checks the
+token under that lock, so after a take-over, those of the previous owner are rejected.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.store.facts import SET, TAKER
+from invsvc_async.durable.store.members import dead, living, member_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+FREED: Final = (
+    0  # the lane of entries of keys that nobody has: their process lives, or may
+)
+ENDED: Final = -1  # the same; their process is provably done with them
+MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
+_NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
+_OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
+_FREE: Final = f"""
+SELECT id, owner FROM {{s}}lanes AS l WHERE (owner IS NULL OR {dead("l.owner")}) AND credential LIKE $3
+    ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
+"""
+_UNANSWERED: Final = (
+    "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}"
+)
+_TAKE: Final = """
+UPDATE {s}lanes AS l SET owner = given.token
+FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
+"""
+_RELEASE: Final = "UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}"
+_LOCK_OWN: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}"
+_HAS_OPEN: Final = (
+    "SELECT 1 FROM {s}entries WHERE lane = $1 AND done_at IS NULL LIMIT 1"
+)
+_FREE_OWN: Final = "UPDATE {s}lanes SET owner = NULL WHERE id = $1"
+_DELETE_OWN: Final = "DELETE FROM {s}lanes WHERE id = $1"
+
+
+_LOCK_ALL: Final = (
+    "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {update}"
+)
+_MOVE_KEYED: Final = """
+UPDATE {s}entries SET lane = $2
+WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''
+"""
+_MOVE: Final = (
+    "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL"
+)
+_DELETE_ALL: Final = "DELETE FROM {s}lanes WHERE id {any 1 bigint}"
+_OPEN_IN: Final = (
+    "SELECT key, state FROM {s}entries WHERE lane = $1 AND done_at IS NULL ORDER BY seq"
+)
+
+
+class OwnedLane(Protocol):
+    """A lane of this process, for as long as *token* is on the lane."""
+
+    number: int
+    token: str
+
+    def doubt(self) -> None:
+        """Note that something was not stored, so another process may have the lane."""
+        ...
+
+
+class TakenLane(OwnedLane, Protocol):
+    """A lane that was taken over; ``was_free``: the last owner has provably done with it."""
+
+    was_free: bool
+
+
+def lost_lane() -> LostLaneError:
+    """Return the error for a change by a process that another one took for dead."""
+    return LostLaneError(
+        "the journal of this process now belongs to another. Nothing was sent."
+    )
+
+
+def check_owned(lane: OwnedLane) -> Script[None]:
+    """Raise LostLaneError if *lane* belongs to another process; otherwise it stays until the commit."""
+    if not (yield MINE, (lane.number, lane.token)):
+        raise lost_lane()
+
+
+def take_lanes(
+    tokens: str,
+    silence: float,
+    most: int,
+    credential: str,
+    unanswered: Sequence[str],
+    taker: str | None,
+) -> Script[dict[int, bool]]:
+    """
+    Acquire up to *most* lanes that have no owner, or a silent one; return whether each was free.
+
+    Their new tokens begin with *tokens*. *unanswered* are beginnings of tokens of earlier tries.
+    """
+    rows = yield _FREE, (silence, most, credential)
+    alive = yield from living(silence, (owner for _, owner in rows))
+    # which seems silent if the database's clock was set ahead meanwhile
+    alive.add(member_of(tokens))
+    taken = {
+        lane: owner is None
+        for lane, owner in rows
+        if owner is None or member_of(owner) not in alive
+    }
+    # what those tries have taken is ours, and perhaps not free
+    for earlier in unanswered:
+        for (lane,) in (yield _UNANSWERED, (earlier,)):
+            taken[lane] = False
+    if taken:
+        yield _TAKE, ([(lane, f"{tokens}{lane}") for lane in taken],)
+    if taken and taker is not None:
+        yield f"{{sqlite}}{SET}", (TAKER, taker)
+    return taken
+
+
+def new_lane(token: str, credential: str) -> Script[int]:
+    """Make a lane that belongs to *token*."""
+    # an earlier try's reply may be lost
+    found = yield _OF_TOKEN, (token,)
+    [(lane,)] = found or (yield _NEW, (token, credential))
+    return int(lane)
+
+
+def end_lane(number: int, token: str) -> Script[None]:
+    """Delete the lane of a process that ends, or release the lane if it has open entries."""
+    if not (yield _LOCK_OWN, (number, token)):
+        return
+    if (yield _HAS_OPEN, (number,)):
+        yield _FREE_OWN, (number,)
+    else:
+        yield _DELETE_OWN, (number,)
+
+
+async def move_entries(
+    store: Store, taken: Sequence[TakenLane], to: OwnedLane
+) -> dict[str, bool]:
+    """
+    Move the entries of the *taken* lanes to the lane *to*, and delete those lanes.
+
+    Return of each key that is in *to* then, in their order, whether its write has a verdict.
+    Entries with a key of the user's own are moved to no process: any run may have them.
+
+    Raises:
+        LostLaneError: The lane *to* belongs to another process.
+    """
+    return await store.run(partial(_move_entries, taken, to))
+
+
+def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str, bool]]:
+    gone = {lane.number for lane in taken if lane.was_free}
+    tokens = {lane.number: lane.token for lane in (*taken, to)}
+    owners = dict((yield _LOCK_ALL, ([*tokens],)))
+    if owners.get(to.number) != to.token:
+        raise LostLaneError("the journal of this process now belongs to another.")
+    ours = sorted(
+        lane
+        for lane, owner in owners.items()
+        if owner == tokens[lane] and lane != to.number
+    )
+    for number, lanes in ((ENDED, gone.intersection(ours)), (FREED, {*ours} - gone)):
+        yield _MOVE_KEYED, (sorted(lanes), number)
+    yield _MOVE, (ours, to.number)
+    yield _DELETE_ALL, (ours,)
+    rows = yield _OPEN_IN, (to.number,)
+    return {key: state == State.DONE for key, state in rows}
+
+
+async def release_lanes(store: Store, tokens: list[str]) -> None:
+    """Release the lanes that *tokens* own."""
+    await store.rows(_RELEASE, tokens)

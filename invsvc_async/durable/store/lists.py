@@ -1,0 +1,195 @@
+"""Lists and counts of the entries of a store, as people see them, and the owners of lanes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.migrations import FLAGS_IN_TEXT, WITH_FLAGS
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.storage.dialect import slices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Cell
+
+
+_AT_ONCE: Final = 200  # entries of which one statement reads the notes
+_PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
+_OF_VERDICT = """
+SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
+    AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
+"""
+_WHICH: Final[dict[str | None, str]] = {
+    None: "true",
+    "open": f"e.done_at IS NULL AND e.state < {State.DONE:d}",
+    "applied": "e.verdict = 'applied'",
+    "untold": "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)",
+}
+_NOTES = """
+SELECT e.seq, e.added_at, u.seq FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq
+    WHERE e.seq {any 1 bigint}
+"""
+_COUNT = """
+SELECT count(*), min(added_at) FROM (
+    SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
+) AS chosen
+"""
+_COUNTS = """
+SELECT state, coalesce(verdict, ''), e.flags, count(*) FROM {s}entries AS e GROUP BY 1, 2, 3
+"""
+# The same, of tables that an earlier version made, and that are only read now.
+_COUNTS_IN_TEXT = _COUNTS.replace("e.flags", FLAGS_IN_TEXT)
+_KEPT_COUNTS = """
+SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
+"""
+_OWNER = """
+SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
+    LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
+"""
+
+# The key of an entry has a namespace before a key of the user's own, and a nonce after a made-up one.  The
+# namespace has no space.
+_NAMED = """
+e.key = {arg 1 text}
+    OR e.digest <> '' AND substr(e.key, length(e.key) - length({arg 1 text})) = ' ' || {arg 1 text}
+        AND length(replace(e.key, ' ', '')) = length(e.key) - 1 - length({arg 1 text})
+            + length(replace({arg 1 text}, ' ', ''))
+    OR e.digest = '' AND substr(e.key, 1, length({arg 1 text}) + 1) = {arg 1 text} || ' '
+ORDER BY e.seq LIMIT 10
+"""
+_KEPT_OPEN: Final = (
+    f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"
+)
+_OPEN_OF: Final = """
+SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation {any 1 text} LIMIT 1
+"""
+_LAST: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
+
+
+class Counted(NamedTuple):
+    """How many entries there are, up to the most asked for, and when the oldest was stored (epoch ms)."""
+
+    many: int
+    oldest: int | None
+
+
+class Notes(NamedTuple):
+    """When an entry was stored first (epoch ms), and whether its verdict was not acknowledged."""
+
+    added_at: int | None
+    is_unheard: bool
+
+
+class LaneOwner(NamedTuple):
+    """The owner of a lane: the last status of the process, as JSON, and its silence (s)."""
+
+    status: str | None
+    silent: float | None
+    is_alive: bool
+
+
+async def count_open(store: Store) -> int:
+    """Count the entries of a store that keeps counts which are not done."""
+    return int((await store.rows(_KEPT_OPEN))[0][0])
+
+
+async def has_open(store: Store, operations: Sequence[str]) -> bool:
+    """Return whether an entry of one of *operations* is not done."""
+    return bool(await store.rows(_OPEN_OF, operations))
+
+
+async def first_open(store: Store, limit: int) -> list[Entry]:
+    """Return the first entries that are not done, of all lanes."""
+    where = f"e.done_at IS NULL AND e.state < {State.DONE:d} ORDER BY e.seq LIMIT $1"
+    return await store.entries(where, limit)
+
+
+async def first(store: Store, state: str | None, limit: int) -> list[Entry]:
+    """Return the first entries in *state*: ``"untold"``, or the name of a verdict; ``None``: of all."""
+    where = f"{_chosen(state)} ORDER BY e.seq LIMIT {{arg 1 bigint}}"
+    return await store.entries(where, limit)
+
+
+async def count(store: Store, state: str | None, most: int) -> Counted:
+    """Count the entries in *state*, as ``first`` has it, or ``"open"``, up to *most*."""
+    [(many, oldest)] = await store.rows(_COUNT % _chosen(state), most)
+    return Counted(int(many), oldest)
+
+
+async def counts(store: Store) -> Sequence[Cell]:
+    """Count all entries by state, verdict (or "") and flags."""
+    if store.how.counted:
+        return await store.rows(_KEPT_COUNTS)
+    if store.version < WITH_FLAGS:
+        return await store.rows(_COUNTS_IN_TEXT)
+    return await store.rows(_COUNTS)
+
+
+async def done(
+    store: Store, verdict: Verdict | None, after: int, limit: int
+) -> list[Entry]:
+    """Return the next entries *after* a number that are done, with *verdict*, or any."""
+    where = f"{_chosen(verdict)} AND e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
+    return await store.entries(where, after, limit)
+
+
+async def latest(store: Store, verdict: Verdict, limit: int) -> list[Entry]:
+    """Return the last entries with *verdict*, which is not APPLIED, the last one first."""
+    return await store.entries(
+        f"{_chosen(verdict)} ORDER BY e.seq DESC LIMIT $1", limit
+    )
+
+
+async def of_verdict(
+    store: Store, verdict: str, after: int, last: int, limit: int
+) -> list[tuple[int, str]]:
+    """Return numbers and keys of the next entries with *verdict*, *after* a number, up to the *last*."""
+    rows = await store.rows(_OF_VERDICT, verdict, after, last, limit)
+    return [(seq, key) for seq, key in rows]
+
+
+async def last_number(store: Store) -> int:
+    """Return the number of the last entry; 0 if there is none."""
+    return int((await store.rows(_LAST))[0][0])
+
+
+async def end_of_part(store: Store, after: int, size: int) -> int | None:
+    """Return the number of the last of the next *size* entries *after* a number; ``None``: there is none."""
+    last: int | None = (await store.rows(_PART, after, size))[0][0]
+    return last
+
+
+async def notes_of(store: Store, seqs: Sequence[int]) -> dict[int, Notes]:
+    """Return the notes of the entries *seqs*, by their numbers."""
+    return {
+        seq: Notes(added, unheard is not None)
+        for some in slices(seqs, _AT_ONCE)
+        for seq, added, unheard in await store.rows(_NOTES, some)
+    }
+
+
+async def owner_of(store: Store, lane: int) -> LaneOwner | None:
+    """Return which process owns *lane*; ``None``: nobody does."""
+    rows = await store.rows(_OWNER, lane)
+    if not rows or rows[0][0] is None:
+        return None
+    _, status, silent, silence, sends = rows[0]
+    is_alive = silent is not None and sends != -1 and silent < silence
+    return LaneOwner(status, silent, is_alive)
+
+
+async def keys_called(store: Store, key: str) -> list[str]:
+    """Return the whole keys of up to ten entries of a journal that people call *key*."""
+    return [entry.key for entry in await store.entries(_NAMED, key)]
+
+
+def _chosen(state: str | None) -> str:
+    """Return the condition of entries in *state*, or with that verdict; an index has those not applied."""
+    return (
+        _WHICH.get(state)
+        or f"e.verdict = '{Verdict(str(state))}' AND e.verdict <> 'applied'"
+    )

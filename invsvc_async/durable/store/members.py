@@ -1,0 +1,175 @@
+"""
+The processes that use a store: their signs of life, and who counts as living.
+
+A sign of life is a time in the table ``members``, of the database's clock.  A process is silent, and counts
+as dead, once its last one is older than its ``silence``, or than that of the process that asks.  What a
+process does about that is in ``durable/leases.py``; how lanes change hands, in ``lanes``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+# Others may count a process as living for a shorter time than it does itself: the longer one holds.
+_LIVES: Final = """sends >= 0
+    AND seen > {now} - CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END"""
+_LIVING: Final = f"SELECT name FROM {{s}}members WHERE name {{any 2 text}} AND {_LIVES}"
+# A process lives: its name, and its silence.
+SEEN: Final = """
+INSERT INTO {s}members (name, seen, begun, silence, sends)
+    VALUES ({arg 1 text}, {now}, {now}, {arg 2 float8}, 0)
+    ON CONFLICT (name) DO UPDATE SET seen = excluded.seen
+"""
+_SHOW: Final = """
+INSERT INTO {s}members (name, seen, begun, silence, sends, hungry, status)
+    VALUES ({arg 1 text}, {now}, {now}, {arg 2 float8}, {arg 3 smallint}, {arg 4 smallint}, {arg 5 text})
+    ON CONFLICT (name) DO UPDATE SET seen = excluded.seen, sends = excluded.sends, hungry = excluded.hungry,
+        status = coalesce(excluded.status, members.status)
+"""
+_STILL_OWNED: Final = "SELECT owner FROM {s}lanes WHERE owner {any 1 text}"
+# Signs of others that were made before the database's clock was set back.
+_AHEAD: Final = """
+SELECT name, seen, silence FROM {s}members WHERE name <> $1 AND sends >= 0 AND seen > {now}
+"""
+_AGE: Final = """
+UPDATE {s}members SET seen = {now} - {arg 3 float8} WHERE name = $1 AND seen = {arg 2 float8}
+"""
+_SENDING: Final = f"""
+SELECT count(*), count(CASE WHEN hungry = 1 AND name <> {{arg 2 text}} THEN 1 END) FROM {{s}}members
+    WHERE sends = 1 AND {_LIVES}
+"""
+_END: Final = """
+UPDATE {s}members SET sends = -1, hungry = 0, seen = {now}, status = coalesce({arg 2 text}, status)
+    WHERE name = {arg 1 text}
+"""
+_DELETE: Final = "DELETE FROM {s}members WHERE name = $1"
+# Members that are gone for good, and of which nothing is left.
+_FORGET: Final = """
+DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
+    AND NOT EXISTS (SELECT 1 FROM {s}lanes l WHERE l.owner LIKE {s}members.name || '.%')
+"""
+# Those that live.  If a clock was set back, one that is gone may have left a sign in the far future.
+_MEMBERS: Final = f"""
+SELECT status FROM {{s}}members WHERE {_LIVES}
+    AND seen < {{now}} + CASE WHEN silence > {{arg 1 float8}} THEN silence ELSE {{arg 1 float8}} END
+    ORDER BY begun
+"""
+_WITH_STATUS: Final = """
+SELECT status, begun, seen, {now} - seen, sends FROM {s}members WHERE status IS NOT NULL ORDER BY begun, name
+"""
+
+
+class SignAhead(NamedTuple):
+    """A sign of life in the future: whose, its time by the database's clock, and its silence (s)."""
+
+    name: str
+    seen: float
+    silence: float
+
+
+class Others(NamedTuple):
+    """
+    The facts about the processes of a store that a process finds when it gives a sign of life.
+
+    ``mine`` are the tokens of the process that still own lanes.  ``send`` is how many processes send,
+    ``hungry`` how many others are hungry.  ``ahead`` are signs of life in the future.
+    """
+
+    mine: set[str]
+    send: int
+    hungry: int
+    ahead: Sequence[SignAhead]
+
+
+class MemberStatus(NamedTuple):
+    """
+    The last *status* of a process, as JSON.
+
+    ``begun`` and ``seen`` are the times of its first and last sign of life, by the database's clock (s);
+    ``silent`` is how long ago the last one was (s).  ``sends`` is -1 once it has ended.
+    """
+
+    status: str
+    begun: float
+    seen: float
+    silent: float
+    sends: int
+
+
+class Sign(NamedTuple):
+    """A sign of life of a process: whether it sends, whether it has nothing to send, and the status."""
+
+    sends: bool = True
+    hungry: bool = False
+    status: str | None = None
+
+
+def member_of(token: str) -> str:
+    """Return the process of a token."""
+    return token.partition(".")[0]
+
+
+def dead(owner: str) -> str:
+    """Return the condition that the process of a token in the column *owner* is silent longer than $1 s."""
+    return f"NOT EXISTS (SELECT 1 FROM {{s}}members WHERE {owner} LIKE name || '.%' AND {_LIVES})"
+
+
+def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
+    """
+    Return the processes of *tokens* that are not silent.
+
+    Run it after the rows with these tokens are locked: a process may have shown meanwhile that it lives.
+    """
+    names = sorted({member_of(token) for token in tokens if token is not None})
+    found = (yield _LIVING, (silence, names)) if names else ()
+    return {name for (name,) in found}
+
+
+def living_members(silence: float) -> Script[list[str]]:
+    """Return where the processes are that use the store, as far as each has said so."""
+    found = yield _MEMBERS, (silence,)
+    said = (json.loads(status or "{}") for (status,) in found)
+    return [f"pid {each.get('pid', '?')} on {each.get('host', '?')}" for each in said]
+
+
+def show(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[Others]:
+    """Store a sign of life of *name*; return which *tokens* own lanes, and what other processes do."""
+    yield _SHOW, (name, silence, int(sign.sends), int(sign.hungry), sign.status)
+    mine = yield _STILL_OWNED, (tokens,)
+    [(members, hungry)] = yield _SENDING, (silence, name)
+    ahead = [SignAhead(*row) for row in (yield _AHEAD, (name,))]
+    return Others({owner for (owner,) in mine}, max(members, 1), hungry, ahead)
+
+
+async def make_old(store: Store, name: str, seen: float, silence: float) -> None:
+    """Make the sign of life that *name* gave at the time *seen* *silence* s old, unless there is a later."""
+    await store.rows(_AGE, name, seen, silence)
+
+
+async def forget_the_dead(store: Store) -> None:
+    """Delete the signs of life of processes that are long gone."""
+    await store.rows(_FORGET, store.silence)
+
+
+async def note_end(store: Store, name: str, status: str | None) -> None:
+    """Note that the process *name* has ended, with the last *status*; forget a process without any."""
+    await store.rows(f"{_DELETE} AND status IS NULL", name)
+    await store.rows(_END, name, status)
+
+
+async def forget(store: Store, name: str) -> None:
+    """Delete the sign of life of the process *name*, which has ended."""
+    await store.rows(_DELETE, name)
+
+
+async def with_status(store: Store) -> list[MemberStatus]:
+    """Return the processes that have given a status, the longest-running first."""
+    return [MemberStatus(*row) for row in await store.rows(_WITH_STATUS)]

@@ -1,0 +1,245 @@
+"""
+The order of the writes to one thing: who comes before whom, and who is overtaken.
+
+The places of a thing's writes are the order in which they were stored first; a retry may give a write a new
+place, at the end.  A write is *overtaken* once a later one was sent: that is done with an effect, or UNKNOWN,
+or about to be sent.  What only waits overtakes nothing, so a queue whose process has ended is sent by the
+next one that runs it.  A create replaces nothing, so it is not overtaken: it waits also for later ones.
+
+===================  ==================================================================================
+who asks             how it is decided
+===================  ==================================================================================
+a run of a key       in the database, since any process may run any key: ``ahead_of`` says what to wait
+                     for (``durable/key_queue.py``), and ``begin`` whether it may be sent.  That is one
+                     transaction, under the lock of the thing, which also notes that it is about to be
+                     sent.  So of an earlier and a later one that look at once, one sees the other
+a dispatcher         by ``LatePlaces``, since it has all writes of a thing, in one lane, and reads them
+(batch, outbox)      in the order of their places (``batch/dispatcher.py``, ``batch/earlier.py``)
+===================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from invsvc_async.durable.entry import SENT, SET_SENT, State, columns_of
+from invsvc_async.durable.store.changes import COMMONS
+from invsvc_async.durable.store.lanes import check_owned, lost_lane
+from invsvc_async.durable.store.members import dead
+from invsvc_async.reconcile.enums import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.lanes import OwnedLane
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+# Of the writes to the thing $1 after the place $2, whether one was sent. One that is not done counts only
+# while it is stored as being sent.
+_IS_OVERTAKEN: Final = f"""
+EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR EXISTS (
+    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND done_at IS NULL
+        AND state = {State.SENDING:d}
+)
+"""
+# The last place of each thing at which something may have been sent that is not done; creates overtake none.
+_IN_FLIGHT: Final = f"""
+SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
+    AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
+"""
+_KEYS_BEFORE: Final = """
+SELECT key FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 ORDER BY place LIMIT 100
+"""
+_OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
+_UNKNOWN: Final = f"""
+SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.UNKNOWN}' AND seq <> $2
+"""
+# The first of the earlier writes that are not done, after the place $3; and what is known of the thing.
+# One that creates ($5 is 1) replaces nothing: it waits also for a later one that may have been sent.
+_AHEAD: Final = f"""
+SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE
+    e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4), s.place, s.team, s.state, s.stamp
+FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
+    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place > $3 AND (
+        place < $2 OR {{arg 5 smallint}} = 1 AND state = {State.SENDING:d} AND seq <> $4
+    ) ORDER BY place LIMIT 1
+) AS earlier ON true
+"""
+# Whether an earlier write has to be waited for: a living process has it, or it may have been sent, and is
+# none of those that were passed over.
+_HAS_TO_WAIT: Final = f"""
+SELECT EXISTS (
+    SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
+    WHERE e.thing = {{arg 2 text}} AND e.done_at IS NULL AND (
+        e.place < $3 OR {{arg 6 smallint}} = 1 AND e.state = {State.SENDING:d} AND e.seq <> $5
+    ) AND (
+        l.owner IS NOT NULL AND NOT ({dead("l.owner")})
+        OR e.state = {State.SENDING:d} AND (e.seq {{any 4 bigint}}) IS NOT TRUE
+    )
+)
+"""
+_LOCK: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
+_BEGIN: Final = f"""
+UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 number:bigint at:bigint {SENT}}}
+    WHERE e.seq = given.number AND e.lane = given.at AND e.done_at IS NULL RETURNING seq
+"""
+
+
+class UnknownVerdict(NamedTuple):
+    """A verdict of an entry; ``done_at`` only tells it from the next verdict of the entry."""
+
+    seq: int
+    done_at: int | None
+
+
+class LatePlaces:
+    """
+    The last places of some writes, by thing; earlier writes to the same thing come too late.
+
+    Begins with the last *places* that are known.
+    """
+
+    def __init__(self, places: Mapping[str, int] | None = None) -> None:
+        self._places: dict[str, int] = {} if places is None else {**places}
+
+    def note(self, thing: str | None, place: int) -> None:
+        """Note a write to *thing* at *place*; without a thing, a write overtakes nothing."""
+        if thing is not None and place > self._places.get(thing, 0):
+            self._places[thing] = place
+
+    def overtake(self, thing: str, place: int) -> bool:
+        """Return whether one of the writes is later than that to *thing* at *place*."""
+        return self._places.get(thing, 0) > place
+
+
+class Ahead(NamedTuple):
+    """
+    The first unfinished write ahead of another write to the same thing, by ``key`` and ``place``.
+
+    ``key`` is ``None`` if no such write exists.  The rest is about the thing: whether a later write was sent,
+    whether other writes are UNKNOWN, the place of the last write that may have had an effect, and the state
+    that this write left.
+    """
+
+    key: str | None
+    place: int
+    is_overtaken: bool
+    has_unknown: bool
+    last: int
+    team: str | None
+    state: str | None
+    stamp: int | None
+
+
+class Turn(Enum):
+    """Whether a write may be sent now."""
+
+    BEGUN = auto()  # it is stored as being sent
+    WAITS = auto()  # for an earlier one
+    OVERTAKEN = auto()
+
+
+async def ahead_of(
+    store: Store, thing: str, place: int, after: int, own: int, *, creates: bool
+) -> Ahead:
+    """
+    Return what comes before the entry *own* of *thing* at *place*, and behind the place *after*.
+
+    One that *creates* is not overtaken.
+    """
+    rows = await store.rows(_AHEAD, thing, place, after, own, int(creates))
+    [(key, earlier, overtaken, unknown, last, *left)] = rows
+    return Ahead(
+        key,
+        earlier or 0,
+        bool(overtaken) and not creates,
+        bool(unknown),
+        last or 0,
+        *left,
+    )
+
+
+async def unknown_beside(store: Store, thing: str, own: int) -> list[UnknownVerdict]:
+    """Return the verdicts UNKNOWN of the writes to *thing*, but for the one with the number *own*."""
+    return [UnknownVerdict(*row) for row in await store.rows(_UNKNOWN, thing, own)]
+
+
+async def entries_at(store: Store, seqs: Sequence[int]) -> list[Entry]:
+    """Return the entries with the numbers *seqs*."""
+    return await store.entries("e.seq {any 1 bigint}", seqs)
+
+
+async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
+    """Return the entries of *things* with the verdict UNKNOWN."""
+    return await store.entries(
+        f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things)
+    )
+
+
+async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
+    """Return the last place of each of *things* that may have been sent, and is not done; no creates."""
+    return dict(map(tuple, await store.rows(_IN_FLIGHT, list(things))))
+
+
+async def keys_before(store: Store, thing: str | None, place: int) -> list[str]:
+    """Return the keys of the first writes to *thing* before *place* that are not done."""
+    return [key for (key,) in await store.rows(_KEYS_BEFORE, thing, place)]
+
+
+async def is_overtaken(store: Store, thing: str, place: int) -> bool:
+    """Return whether a write to *thing* that is later than *place* was sent."""
+    [(found,)] = await store.rows(_OVERTAKEN, thing, place)
+    return bool(found)
+
+
+async def begin(
+    store: Store,
+    entry: Entry,
+    lane: OwnedLane,
+    passed: Sequence[int],
+    *,
+    creates: bool,
+) -> Turn:
+    """
+    Store *entry* as being sent, if its turn has come; return whether it has.
+
+    Those *passed* over may have been sent; nobody has them, and it need not wait for them. One that *creates*
+    is not overtaken.
+
+    Raises:
+        LostLaneError: Another process has the entry.
+        JournalError: The store cannot be used.
+    """
+    common = [each for each in store.commons.fresh() if each[0] == entry.common]
+    script = partial(
+        _begin, entry, lane, common, store.silence, passed, creates=creates
+    )
+    return await store.run(script)
+
+
+def _begin(
+    entry: Entry,
+    lane: OwnedLane,
+    common: Sequence[tuple[int, str]],
+    silence: float,
+    passed: Sequence[int],
+    *,
+    creates: bool,
+) -> Script[Turn]:
+    yield "SELECT {durably}", ()
+    yield from check_owned(lane)
+    yield _LOCK, (entry.thing,)
+    if not creates and (yield _OVERTAKEN, (entry.thing, entry.place))[0][0]:
+        return Turn.OVERTAKEN
+    asked = (silence, entry.thing, entry.place, passed, entry.seq, int(creates))
+    if (yield _HAS_TO_WAIT, asked)[0][0]:
+        return Turn.WAITS
+    yield COMMONS, (common,)
+    if not (yield _BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)):
+        raise lost_lane()
+    return Turn.BEGUN

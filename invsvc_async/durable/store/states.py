@@ -1,0 +1,56 @@
+"""
+What the last write left of each thing, and which webhooks creates made.
+
+A store has one row for each thing that was changed.  Rows contain no secrets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from invsvc_async.storage.dialect import MOST, slices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.durable.store.opening import Store
+
+
+_LAST: Final = (
+    "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
+)
+_CLAIMS: Final = """
+SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq
+"""
+
+
+class Left(msgspec.Struct, frozen=True):
+    """
+    What one write left of *thing*.
+
+    ``state`` is the last known state as JSON text (``{}`` if the thing is gone, ``None`` if it is not known),
+    as the members of *team* see it; ``stamp`` the time of the answer that showed it (server ms).  ``place``
+    is that of the last write that may have had an effect, if it is read from a store.
+    """
+
+    thing: str
+    team: str | None = None
+    state: str | None = None
+    stamp: int | None = None
+    place: int = 0
+
+
+async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
+    """Return what the last finished write to each of *things* left of it."""
+    return [
+        Left(*row)
+        for some in slices(things, MOST)
+        for row in await store.rows(_LAST, some)
+    ]
+
+
+async def claims_of(store: Store, things: Sequence[str]) -> list[tuple[str, str]]:
+    """Return which webhooks untagged creates of the URLs *things* made, and the keys of the creates."""
+    return [(claim, key) for claim, key in await store.rows(_CLAIMS, list(things))]
