@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async.client import Client
-from invsvc_async.durable.key_claims import changed_by
+from invsvc_async.durable.keyed_run import changed_by
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import IncompleteError, RowResult
 from invsvc_async.engines.sender import RowSender, Settings

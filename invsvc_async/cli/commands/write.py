@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
-    from invsvc_async.reconcile.history import Decision, Event
+    from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
@@ -386,8 +386,7 @@ def explain(
     check_outputs({"--receipt": receipt}, story=file, key=key)
     if key is not None and receipt is None:
         raise misuse("signs a receipt: use it with --receipt", "--key")
-    from invsvc_async.reconcile.explain import from_json, replay, tell
-    from invsvc_async.reconcile.history import Done
+    from invsvc_async.reconcile.explain import from_json
 
     content = content_of(file)
     try:
@@ -399,15 +398,28 @@ def explain(
     if receipt is not None:
         _write_receipt(receipt, content, key)
     if not history:  # of a replay, what a store gave back, or a person's finding
-        message = str(envelope.loads(content).get("message"))
-        if not emitted(
-            {"said": stored, "verdict": stored, "same": True, "decisions": []}
-        ):
-            print_hanging(tell(intent, history, stored, message))
-        note(
-            "it has no history, so there is nothing to replay: the outcome is from a store, or a person's"
-        )
-        return Exit.DONE
+        return _explain_without_history(intent, stored, content)
+    return _explain_history(intent, history, stored)
+
+
+def _explain_without_history(intent: Intent, stored: str, content: bytes) -> int:
+    """Print an outcome that has no history; return the exit code."""
+    from invsvc_async.reconcile.explain import tell
+
+    message = str(envelope.loads(content).get("message"))
+    if not emitted({"said": stored, "verdict": stored, "same": True, "decisions": []}):
+        print_hanging(tell(intent, (), stored, message))
+    note(
+        "it has no history, so there is nothing to replay: the outcome is from a store, or a person's"
+    )
+    return Exit.DONE
+
+
+def _explain_history(intent: Intent, history: History, stored: str) -> int:
+    """Print how the rules of this version decide after each event; return the exit code."""
+    from invsvc_async.reconcile.explain import replay, tell
+    from invsvc_async.reconcile.history import Done
+
     steps = replay(intent, history)
     last = steps[-1][1]
     if isinstance(last, Done):
