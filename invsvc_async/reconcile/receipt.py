@@ -10,6 +10,7 @@ follows from the history, but not who wrote the history.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -179,10 +180,9 @@ def _bytes(pem: str | bytes) -> bytes:
 def _signature_of(text: str, key: str | bytes) -> tuple[str, str]:
     """Return the signature of *text* by the private *key*, and its public key, in base64."""
     _, serialization, ed25519 = _library()
-    try:
+    private: Any = None  # Any: of the library
+    with suppress(ValueError, TypeError):  # whose text may show a part of the key
         private = serialization.load_pem_private_key(_bytes(key), None)
-    except (ValueError, TypeError):  # whose text may show a part of the key
-        private = None
     if not isinstance(private, ed25519.Ed25519PrivateKey):
         raise InvalidRequestError(
             "key: is no private key of Ed25519 in PEM without a password",
@@ -202,10 +202,9 @@ def public_key_of(key: str | bytes) -> str:
         ConfigurationError: The extra ``receipts`` is not installed.
     """
     _, serialization, ed25519 = _library()
-    try:
+    public: Any = None  # Any: of the library
+    with suppress(ValueError):
         public = serialization.load_pem_public_key(_bytes(key))
-    except ValueError:
-        public = None
     if not isinstance(public, ed25519.Ed25519PublicKey):
         raise InvalidRequestError(
             "public_key: is no public key of Ed25519 in PEM",

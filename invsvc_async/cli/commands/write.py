@@ -383,9 +383,7 @@ def explain(
     Exits with 1 if the rules of this version reach another verdict.  With --receipt, the story is stored as a
     receipt, which `invsvc verify` checks on any machine.
     """
-    check_outputs({"--receipt": receipt}, story=file, key=key)
-    if key is not None and receipt is None:
-        raise misuse("signs a receipt: use it with --receipt", "--key")
+    _check_receipt(receipt, key, story=file)
     from invsvc_async.reconcile.explain import from_json
 
     content = content_of(file)
@@ -395,8 +393,7 @@ def explain(
         raise _named(
             error, file, "what `--story FILE` wrote, or outcome.to_json() returned"
         ) from error
-    if receipt is not None:
-        _write_receipt(receipt, content, key)
+    _write_receipt(receipt, content, key)
     if not history:  # of a replay, what a store gave back, or a person's finding
         return _explain_without_history(intent, stored, content)
     return _explain_history(intent, history, stored)
@@ -445,7 +442,17 @@ def _explain_history(intent: Intent, history: History, stored: str) -> int:
     return Exit.DONE if stored == now else Exit.FAILED
 
 
-def _write_receipt(path: Path, content: bytes, key: Path | None) -> None:
+def _check_receipt(path: Path | None, key: Path | None, *, story: Path) -> None:
+    """Check where a receipt is to be stored, before anything is done."""
+    check_outputs({"--receipt": path}, story=story, key=key)
+    if key is not None and path is None:
+        raise misuse("signs a receipt: use it with --receipt", "--key")
+
+
+def _write_receipt(path: Path | None, content: bytes, key: Path | None) -> None:
+    """Store the story in *content* as a receipt, if there is a *path* for it."""
+    if path is None:
+        return
     from invsvc_async.reconcile.receipt import receipt_of
 
     secret = None if key is None else text_of_secret(key)
