@@ -610,7 +610,7 @@ def _next_read(known: Known) -> Decision:
 
 
 def _is_out_of_time(known: Known) -> bool:
-    """Return whether the deadline is over. One read may start at it, or where a wait for it ends late."""
+    """Return whether the deadline is over.  One read may start at it, or where a wait for it ended late."""
     readings = known.readings
     if readings and readings[-1].started >= known.deadline:
         return True

@@ -25,6 +25,11 @@ _LONGEST_VALUE: Final = 60  # characters of a value that is told
 _LOGIN: Final = re.compile(r"//[^/@\s]*@")  # user and password in a URL
 # one member of the query of a URL, often a token
 _QUERY: Final = re.compile(r"([?&][^=&#\s]*=)[^&#\s]*")
+# one segment of the path of a URL, after its host
+_SEGMENT: Final = re.compile(r"(?<=[^/:]/)[^/?#\s]+")
+_FRAGMENT: Final = re.compile(r"(://[^#\s]*#)\S+")
+_LONGEST_WORD: Final = 20  # characters of a segment that is no token
+_SHORTEST_TOKEN: Final = 6
 
 Shows: TypeAlias = Literal[
     "as sent", "as before", "foreign", "other words", "either", "unclear"
@@ -140,6 +145,7 @@ def _json(value: Wire) -> str:
 
 def told(fields: Iterable[Field]) -> str:
     """Format each field that does not show the value sent, with the values sent, before and now."""
+    fields = tuple(fields)
     differing = [field for field in fields if field.shows != "as sent"]
     as_sent = [field.name for field in fields if field.shows == "as sent"]
     texts = [_told(field) for field in differing[:_MOST_FIELDS]]
@@ -162,9 +168,27 @@ def _short(value: Wire) -> str:
     if isinstance(value, (list, tuple)):
         value = list(value[:_LONGEST_VALUE])
     if isinstance(value, str) and "://" in value:
-        value = _QUERY.sub(r"\1…", _LOGIN.sub("//***@", value))
+        value = _without_tokens(value)
     text = _json(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _without_tokens(text: str) -> str:
+    """Return *text*, with a URL in it, without what may be a token there."""
+    plain = _QUERY.sub(r"\1…", _LOGIN.sub("//***@", text))
+    return _SEGMENT.sub(_shown_segment, _FRAGMENT.sub(r"\1…", plain))
+
+
+def _shown_segment(found: re.Match[str]) -> str:
+    """Return a segment of a path, or ``…`` if it may be a token: long, or with digits or capitals inside."""
+    segment = found[0]
+    if len(segment) < _SHORTEST_TOKEN:
+        return segment
+    is_word = segment.isascii() and segment[1:] == segment[1:].lower()
+    has_digits = any(map(str.isdigit, segment))
+    return (
+        segment if is_word and not has_digits and len(segment) < _LONGEST_WORD else "…"
+    )
 
 
 def _counts(value: dict[str, Wire]) -> str:

@@ -508,7 +508,13 @@ class Known:
         return self._is_in_turn(reading.stamp / 1000)
 
     def _is_in_turn(self, at: float) -> bool:
-        """Return whether the sender of the carried sends still had its turn at the server time *at* (s)."""
+        """
+        Return whether the sender of the carried sends still had its turn at the server time *at* (s).
+
+        That it has died meanwhile, and its next process has written to the thing, is not known here.  Where
+        that process has the same journal, it keeps the turn of what was left open; without one, it is assumed
+        not to write to the thing within the windows.
+        """
         slack = self.policy.clock_slack
         started = self.carried[0].earliest
         if started is not None and at + slack < started:

@@ -652,7 +652,13 @@ def _is_in_time(known: Known, sends: list[Sending], item: dict[str, Wire]) -> bo
 
 
 def _surely_after(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
-    """Return whether *item* was certainly created after the first send began, and was not known before."""
+    """
+    Return whether *item* was created after the first send began, and was not known before.
+
+    What equals the create and is dated in the band around the send, where most effects are, counts as its
+    effect: that nobody else makes the same at the same time is assumed.  Else an untagged create would be
+    UNKNOWN wherever its answer is lost, and it is dated near its send.
+    """
     made_at = _made_at(known, item)
     if _may_be_forgotten(known, made_at):
         return False

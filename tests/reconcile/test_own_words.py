@@ -6,9 +6,10 @@ import attrs
 import pytest
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.reconcile.differences import digest
+from invsvc_async.reconcile.differences import differences, digest, told
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Done, Resumed, Verdict
+from invsvc_async.reconcile.kinds import kind_of_write
 from tests.reconcile.test_decide import (
     AFTER,
     DRAFT,
@@ -237,3 +238,33 @@ def test_part_beside_what_another_write_may_have_left(of_stranger):
             Verdict.UNKNOWN,
             "other words",
         )
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "https://hooks.slack.com/services/T01AB2CD3/B04EF5GH6/aBcDeFgHiJkLmNoPqRsTuVwX",
+            "https://hooks.slack.com/services/…/…/…",
+        ),
+        (
+            "https://discord.com/api/webhooks/123456789012345678/aB-c_d",
+            "https://discord.com/api/webhooks/…/…",
+        ),
+        (
+            "https://me2.example:8443/in/v2/invoices",
+            "https://me2.example:8443/in/v2/invoices",
+        ),
+        (
+            "https://me:pass@me.example/in?token=x1#s3cret-part",
+            "https://***@me.example/in?token=…#…",
+        ),
+        ("https://me.example/abcdefghijklmnopqrstuvwxyz/", "https://me.example/…/"),
+    ],
+)
+def test_url_that_is_told_has_no_tokens(url, shown):
+    """Some services let in whoever knows the path of a URL: its segments are told only if they are words."""
+    fields = differences(
+        kind_of_write(BY_NAME["webhooks.update"]), {"url": url}, None, {"url": "masked"}
+    )
+    assert f'sent "{shown}"' in told(iter(fields))
