@@ -4,40 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from math import exp, inf, log
-from typing import NamedTuple
+
+from invsvc_async.concurrency.quick_start import QuickStart
+from invsvc_async.concurrency.rounds import QUEUES, QuickRound, Round, SettledRound
 
 # Requests in flight that are always allowed. Few, so that the fastest answer time is seen; not one, so that a
 # request that hangs does not stop the others.
 LEAST = 4
-
-# Tuned on simulated services: capacity 1 to 200, 5 to 500 ms, constant to exponential (see the tests).
-_QUEUES = 0.65  # growth of latency per growth in flight above which more in flight is not worth it
-_APART = 0.08  # two rounds are compared if the logarithms of their requests in flight differ this much
-_FULL = 0.9  # used share of the limit above which there is demand for more
-
-
-class _Round(NamedTuple):
-    """Means over the answers of one round: requests in flight, and the logarithm of the latency (s)."""
-
-    in_flight: float
-    latency: float  # of logarithms, so a few slow answers hardly move it
-
-    def is_full(self, size: int) -> bool:
-        """Return whether so much of the limit *size* was used that there is demand for more."""
-        return self.in_flight >= _FULL * size
-
-    def slope_from(self, before: _Round | None) -> float | None:
-        """
-        Return the growth of latency per growth of requests in flight since the round *before*, 0 to 1.
-
-        ``None`` if the rounds cannot be compared.
-        """
-        if before is None or min(before.in_flight, self.in_flight) <= 0:
-            return None
-        growth = log(self.in_flight / before.in_flight)
-        if abs(growth) < _APART:
-            return None
-        return (self.latency - before.latency) / growth
 
 
 class InFlight:
@@ -86,53 +59,10 @@ class InFlight:
         return next(iter(self._begun.values()), inf) + self._patience
 
 
-class _Sums:
-    """
-    Sums over the answers of the round that began at *since*.
-
-    A round has the requests that began in an interval: counting those that end favours quick ones.
-    """
-
-    _FEWEST = 20  # answers in a round
-    _SHORTEST = 0.2  # s: minimum length of a round that steers; a pause of this process must not fill it
-
-    def __init__(self, since: float) -> None:
-        self.since: float = since
-        self._until = since  # what begins from then on is of the next round
-        self.answers: int = 0
-        self._used = 0
-        self._logs = 0.0
-
-    def add(
-        self,
-        started: float,
-        ended: float,
-        in_flight: int,
-        latency: float,
-        *,
-        size: int,
-        seeks: bool,
-    ) -> _Round | None:
-        """
-        Add an answered request, or return the round if it is complete without it.
-
-        *size* is the limit of the round; *seeks*: it does not steer, so it need not be long.
-        """
-        if started >= self._until:
-            in_time = seeks or ended - self.since >= self._SHORTEST
-            if in_time and self.answers >= max(size, self._FEWEST):
-                return _Round(self._used / self.answers, self._logs / self.answers)
-            self._until = ended
-        self.answers += 1
-        self._logs += latency
-        self._used += in_flight
-        return None
-
-
 class _Estimate:
     """The estimate near the capacity, between *least* and *most*, and the sizes that swing about it."""
 
-    _STEP = 0.15  # change of the estimate's logarithm per unit of slope above or below _QUEUES
+    _STEP = 0.15  # change of the estimate's logarithm per unit of slope above or below QUEUES
     # extra steps for each earlier round in a row that pointed the same way
     _STREAK = 0.25
     _LONGEST = 8  # rounds in a row that count
@@ -153,7 +83,7 @@ class _Estimate:
 
     def learn(self, slope: float, *, wanted: bool) -> None:
         """Move the estimate by the *slope* of two rounds; up only if more places are *wanted*."""
-        push = max(-_QUEUES, min(_QUEUES, _QUEUES - slope))
+        push = max(-QUEUES, min(QUEUES, QUEUES - slope))
         rises = push > 0
         if rises and not wanted:
             return
@@ -178,10 +108,12 @@ class AdaptiveLimit:
     """
     Estimate how many requests a service processes at once before it queues them.
 
-    ``size`` doubles until latency rises.  Then it alternates between an estimate and a fifth more, and the
-    difference in latency moves the estimate up or down.  Only consecutive rounds are compared, so a service
-    that becomes slower, or a busy event loop, is not mistaken for a queue.  A 429, or a timeout while nothing
-    is answered, halves ``size``.  A latency that rises by half also halves it, repeatedly while that lowers
+    ``size`` grows with the answers, to twice or four times as many, until these become slower (see
+    :class:`QuickStart`).  From then on it is judged in settled rounds: it doubles until latency rises by more
+    than chance.  Then it alternates between an estimate and a fifth more, and the difference in latency moves
+    the estimate up or down.  Only consecutive rounds are compared, so a service that becomes slower, or a
+    busy event loop, is not mistaken for a queue.  A 429, or a timeout while nothing is answered, halves
+    ``size`` or takes a leap back.  A latency that rises by half also halves it, repeatedly while that lowers
     the latency.  ``size`` stays between *least* and *most*.  Times are in seconds, on the caller's clock.
 
     It learns from answers, not from silence.  So those that are ``in_flight`` should count against ``size``
@@ -190,6 +122,8 @@ class AdaptiveLimit:
 
     _ROSE = log(1.5)  # a larger difference means that latency has risen
     _RECENT = 0.2  # weight of the newest round in the usual latency
+    _FEWEST = 20  # answers in a settled round
+    _SHORTEST = 0.2  # s: minimum length of a round that steers
     _SETTLING = 0.5  # in latencies: how long after a change of size answers still reflect the old size
 
     def __init__(self, *, most: int = 1000, least: int = 1, first: int = 1) -> None:
@@ -199,11 +133,14 @@ class AdaptiveLimit:
         self._estimate = _Estimate(self.size, least=self.least, most=most)
         self._seeks = 1  # 1: doubles; -1: halves; 0: swings about the estimate
         self._first_try = True  # there may have been a queue before the first doubling
-        self._before: _Round | None = None
+        self._before: Round | None = None
         self._least = inf  # the lowest latency while seeking
         self._usual = inf  # latency, as in a round
         self._resized = -inf  # when ``size`` changed
-        self._sums = _Sums(-inf)
+        self._start: QuickStart | None = QuickStart(self.size)  # until it is over
+        self._sums: QuickRound | SettledRound = self._start.next_round(
+            -inf, self.size, grew=False
+        )
         self.in_flight: InFlight = InFlight()
         self._answered = -inf  # when the latest request that was answered began
 
@@ -233,33 +170,41 @@ class AdaptiveLimit:
             return
         latency = log(max(ended - started, 1e-6))
         self.in_flight.answered_in(latency)
-        if started < self._sums.since:
-            return  # it was made under an earlier size
-        complete = self._sums.add(
-            started,
-            ended,
-            in_flight,
-            latency,
-            size=self.size,
-            seeks=self._seeks != 0,
-        )
+        complete = self._sums.take(started, ended, in_flight, latency)
         if complete is not None:
             self._judge(complete, ended)
 
     def _halve(self, now: float) -> None:
-        """Halve the size, because the service is overloaded."""
+        """Halve the size, or return to the one before a leap, because the service is overloaded."""
+        size = self.size // 2
         has_learnt = self._before is not None  # since the last time
-        self._settle(self.size // 2)
+        if self._start is not None and self._start.has_learnt:
+            has_learnt = True
+            size = min(size, self._start.good)
+        self._settle(size)
         self._seeks = 0 if has_learnt else 1
-        self._resize(self.size // 2, now)
-        self._sums = _Sums(now)
+        self._resize(size, now)
+        self._sums = self._settled_round(now)
 
-    def _judge(self, this: _Round, now: float) -> None:
+    def _judge(self, this: Round, now: float) -> None:
         size = self.size
-        self._resize(self._seek(this) if self._seeks else self._steer(this), now)
-        self._sums = _Sums(
+        self._resize(self._next_size(this), now)
+        if self._start is not None:
+            grew = self.size > size
+            self._sums = self._start.next_round(now, self.size, grew=grew)
+            return
+        self._sums = self._settled_round(
             now if size == self.size else now + self._SETTLING * exp(this.latency)
         )
+
+    def _next_size(self, this: Round) -> int:
+        if self._start is not None:
+            return self._grow(this, self._start)
+        return self._seek(this) if self._seeks else self._steer(this)
+
+    def _settled_round(self, since: float) -> SettledRound:
+        shortest = 0.0 if self._seeks else self._SHORTEST
+        return SettledRound(since, max(self.size, self._FEWEST), shortest)
 
     def _resize(self, size: int, now: float) -> None:
         size = min(self.most, max(self.least, size))
@@ -267,15 +212,30 @@ class AdaptiveLimit:
             self.size = size
             self._resized = now
 
+    # --- at the start
+
+    def _grow(self, this: Round, start: QuickStart) -> int:
+        """Grow while answers are as quick as before; then seek, beginning with what is known by then."""
+        if start.is_slower(this):
+            self._start = None
+            self._before = start.baseline()
+            self._first_try = self._before is None
+            self._least = inf if self._before is None else self._before.latency
+            return start.size_to_look_at(this)
+        if self.size == self.most and this.is_full(self.size):
+            self._settle(self.size)
+            return self._estimate.next_size(self.size)
+        return start.next_size(this, self._sums, self.size)
+
     # --- far from the capacity
 
-    def _seek(self, this: _Round) -> int:
+    def _seek(self, this: Round) -> int:
         """Double while latency stays the same, or halve while it falls."""
         before = self._before
         up = self._seeks > 0
         self._least = this.latency if before is None else min(self._least, this.latency)
         slope = this.slope_from(before)
-        if before is not None and slope is not None and (slope >= _QUEUES) is up:
+        if before is not None and slope is not None and self._ends(this, before, slope):
             return self._bracket(*sorted((before, this)))
         at_end = self.size == (self.most if up else self.least)
         has_demand = not up or this.is_full(self.size)
@@ -289,24 +249,37 @@ class AdaptiveLimit:
         self._before = this
         return self.size * 2 if up else self.size // 2
 
-    def _bracket(self, small: _Round, big: _Round) -> int:
-        """Settle on the requests that the service processed in *big*, by Little's law; it queued the rest."""
+    def _ends(self, this: Round, before: Round, slope: float) -> bool:
+        """Return whether latency rose, more than by chance, while doubling; or did not fall while halving."""
+        if self._seeks < 0:
+            return slope < QUEUES
+        rise = this.latency - before.latency
+        return slope >= QUEUES and rise > this.chance_beside(before)
+
+    def _bracket(self, small: Round, big: Round) -> int:
+        """Settle on the requests that the service processed, by Little's law; it queued the rest of *big*."""
         if self._seeks > 0 and self._first_try:
             self._seeks = -1
             self._before = small
             return self.size // 4
         self._usual = small.latency
-        self._settle(big.in_flight * exp(self._least - big.latency))
+        self._settle(
+            max(
+                each.in_flight * exp(self._least - each.latency)
+                for each in (small, big)
+            )
+        )
         return self._estimate.next_size(self.size)
 
     def _settle(self, estimate: float) -> None:
         self._seeks = 0
+        self._start = None
         self._before = None
         self._estimate.set(estimate)
 
     # --- near the capacity
 
-    def _steer(self, this: _Round) -> int:
+    def _steer(self, this: Round) -> int:
         """Move the estimate by comparing this round with the one before."""
         before = self._before
         self._before = this

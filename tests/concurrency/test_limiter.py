@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 from math import log
 
@@ -15,6 +14,7 @@ from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
 from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.reconcile.enums import End
 from invsvc_async.transport.exchange import Exchange
+from tests.support.queueing import Service, spread
 
 pytestmark = pytest.mark.one_python
 
@@ -218,101 +218,6 @@ async def test_any_order_of_events():
     assert limiter.enter("call")
 
 
-def spread(share):
-    """Return random times that vary by *share* of their mean and are never negative."""
-    return (
-        (lambda dice: dice.lognormvariate(-(share**2) / 2, share))
-        if share
-        else (lambda _: 1.0)
-    )
-
-
-def wild(dice):
-    """Return times of which four fifths are exponential."""
-    return 0.2 + dice.expovariate(1.25)
-
-
-class Service:
-    """
-    A service that works on *places* requests at once, *seconds* each, and queues the rest, in virtual time.
-
-    Callers fill what the knee allows.  ``refuses_over``: answers 429 at once beyond so many in flight.  Of the
-    client, *cost* is the time that each answer takes, one after another; *pauses* a second it stands still.
-    """
-
-    def __init__(
-        self,
-        places,
-        *,
-        seconds=0.05,
-        shape=wild,
-        callers=2000,
-        first=1,
-        seed=1,
-        cost=0.0,
-        pauses=0.0,
-    ):
-        self.knee, self.places, self.seconds, self.shape, self.callers = (
-            AdaptiveLimit(first=first), places, seconds, shape, callers,
-        )  # fmt: skip
-        self.refuses_over, self.now, self.refused = 10**9, 0.0, 0
-        self._dice, self._cost, self._pauses = random.Random(seed), cost, pauses
-        self._free, self._ending, self._in_flight = [0.0] * places, [], 0
-        self._idle_since, self._pause = (
-            0.0,
-            self._dice.expovariate(pauses) if pauses else float("inf"),
-        )
-
-    def resize(self, places):
-        """Process *places* requests at once from now on."""
-        free = sorted(self._free)
-        self._free = free[-places:] + [self.now] * (places - len(free))
-        self.places = places
-
-    def run(self, since, until):
-        """Run until *until*; return the mean in flight since *since*, and the share of the best rate."""
-        area = answered = 0
-        began = max(since, self.now)
-        while self.now < until:
-            while self._in_flight < min(self.knee.size, self.callers):
-                self._begin()
-            ended, started, refused = heapq.heappop(self._ending)
-            ended = self._seen(ended)
-            if ended > since:
-                area += self._in_flight * (ended - max(since, self.now))
-                answered += not refused
-            self.refused += refused
-            self.now = ended
-            self.knee.note(
-                started,
-                ended,
-                refused=refused,
-                in_flight=min(self.knee.size, self.callers),
-            )
-            self._in_flight -= 1
-        return area / (self.now - began), answered / (self.now - began) / (
-            self.places / self.seconds
-        )
-
-    def _begin(self):
-        self._in_flight += 1
-        if self._in_flight > self.refuses_over:
-            heapq.heappush(self._ending, (self.now + 0.002, self.now, True))
-            return
-        ended = max(self.now, self._free[0]) + self.seconds * self.shape(self._dice)
-        heapq.heapreplace(self._free, ended)
-        heapq.heappush(self._ending, (ended, self.now, False))
-
-    def _seen(self, ended):
-        """Return when the client receives what ended then."""
-        at = max(ended, self._idle_since)
-        while at >= self._pause:
-            at = max(at, self._pause + self._dice.uniform(0.01, 0.06))
-            self._pause += self._dice.expovariate(self._pauses)
-        self._idle_since = at + self._cost
-        return self._idle_since
-
-
 def near(places, in_flight, *, by=0.25):
     """Return whether so many in flight are within *by*; a limit of one sometimes tries two."""
     return abs(in_flight - places) <= max(by * places, 0.75)
@@ -424,12 +329,20 @@ def test_knee_of_a_service_that_refuses_before_it_queues():
 
 
 def round_of(knee, latency, at, *, in_flight=None):
-    """Record a round of equal latencies in *knee* that begins at *at*; return its size after it."""
+    """Record a settled round of equal latencies in *knee* that begins at *at*; return its size after it."""
     used = knee.size if in_flight is None else in_flight
     for _ in range(max(knee.size, 20)):
         knee.note(at, at + latency, refused=False, in_flight=used)
     knee.note(at + latency + 0.1, at + 2 * latency + 0.1, refused=False, in_flight=used)
     return knee.size
+
+
+def seeking(size=1, *, most=1000):
+    """Make a limit that begins at *size* and whose quick start is over, with nothing learnt."""
+    knee = AdaptiveLimit(most=most, first=size)
+    knee._start = None
+    knee._sums = knee._settled_round(-1e9)
+    return knee
 
 
 def rounds_of(knee, *latencies, at=0.0):
@@ -441,30 +354,30 @@ def rounds_of(knee, *latencies, at=0.0):
 
 def steering(size=20, *, most=1000):
     """Make a limit that has settled on *size*, for a service with 1 s latency, before time 0."""
-    knee = AdaptiveLimit(most=most, first=size)
+    knee = seeking(size, most=most)
     knee._settle(size)
     round_of(knee, 1.0, -100.0)
     return knee
 
 
 def test_knee_of_a_service_that_keeps_up():
-    """It doubles each round up to the maximum, where every eighth round tries fewer."""
-    knee = AdaptiveLimit(most=30)
+    """Once the start is over, it doubles each round up to the maximum, where every eighth round tries fewer."""
+    knee = seeking(most=30)
 
     assert rounds_of(knee, *[0.5] * 6) == [2, 4, 8, 16, 30, 30]
     assert rounds_of(knee, *[0.5] * 16, at=1000.0) == ([30] * 6 + [25] + [30]) * 2
-    assert min(rounds_of(AdaptiveLimit(most=17), *[0.5] * 20)[4:]) == 15
+    assert min(rounds_of(seeking(most=17), *[0.5] * 20)[4:]) == 15
 
 
 def test_knee_of_a_service_that_queues():
     """From the first size that costs latency it goes to the capacity according to Little's law."""
-    assert rounds_of(AdaptiveLimit(), 1.0, 1.0, 1.0, 1.0, 1.59) == [2, 4, 8, 16, 10]
-    assert rounds_of(AdaptiveLimit(), 1.0, 1.0, 1.0, 1.0, 1.2, 2.4)[-1] == 13
+    assert rounds_of(seeking(), 1.0, 1.0, 1.0, 1.0, 1.59) == [2, 4, 8, 16, 10]
+    assert rounds_of(seeking(), 1.0, 1.0, 1.0, 1.0, 1.2, 2.4)[-1] == 13
 
 
 def test_knee_that_begins_in_a_queue():
     """If the first doubling costs latency, it halves while that reduces the latency."""
-    assert rounds_of(AdaptiveLimit(first=16), 4.0, 8.0, 2.0, 1.0, 1.0) == [
+    assert rounds_of(seeking(16), 4.0, 8.0, 2.0, 1.0, 1.0) == [
         32,
         8,
         4,
@@ -553,7 +466,7 @@ def test_knee_whose_demand_falls():
 
 def test_round_of_a_knee():
     """A round takes 20 answers and, near the capacity, 0.2 s; it ends with a request that began after the first."""
-    knee = AdaptiveLimit()
+    knee = seeking()
     for started in range(20):
         knee.note(started, started + 0.5, refused=False, in_flight=1)
     assert (knee.size, knee._sums.answers) == (1, 20)
@@ -584,7 +497,7 @@ def test_knee_whose_demand_hardly_changes():
 
 def test_knee_and_requests_of_another_size():
     """After a change of size, requests that began within half a latency are ignored."""
-    knee = AdaptiveLimit()
+    knee = seeking()
     assert round_of(knee, 0.5, 0.0) == 2  # at 1.1
     for started, answers in ((1.34, 0), (1.36, 1)):
         knee.note(started, started + 0.5, refused=False, in_flight=1)

@@ -7,7 +7,7 @@ Each runs on a copy of the package.  Those of stores run against the stories of 
 of outboxes.  For keys there is one or more for each guard: the claim, the fence, the waits, reading before a
 second send, conflicts, namespaces, forgotten keys, replays, secrets, and a store that is away.  Those of
 ``resolve`` take back what refuses a person's finding, or what follows from it.  The others are lines of
-batches, receivers, traces and commands whose values only the test beside each shows.  Those of ``told`` are
+batches, receivers, traces, commands and limits whose values only the test beside each shows.  Those of ``told`` are
 about files that clients leave behind, hooks that hang, and words; each names its tests.
 """
 
@@ -35,7 +35,8 @@ STORIES = [
 OTHERS = [
     "tests/batch/test_circuit_breaker.py", "tests/batch/test_lane_share.py",
     "tests/batch/test_restored_states.py", "tests/cli/test_events.py",
-    "tests/cli/test_outbox.py", "tests/durable/test_away_at_start.py",
+    "tests/cli/test_outbox.py", "tests/concurrency/test_quick_start.py",
+    "tests/durable/test_away_at_start.py",
     "tests/events/receiving/test_body_room.py", "tests/events/receiving/test_refusal_by_head.py",
     "tests/events/receiving/test_result_while_away.py", "tests/events/stores/test_standing.py",
     "tests/outbox/test_away_at_start.py", "tests/outbox/test_unfit_among_others.py",

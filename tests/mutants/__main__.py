@@ -41,6 +41,8 @@ PARTS = {
         "transport/transport.py",
         "concurrency/limiter.py",
         "concurrency/adaptive_limit.py",
+        "concurrency/quick_start.py",
+        "concurrency/rounds.py",
         "concurrency/clock.py",
     ),
 }
@@ -55,6 +57,7 @@ TESTS = (
     "tests/transport/test_response_body.py",
     "tests/transport/test_transport.py",
     "tests/concurrency/test_limiter.py",
+    "tests/concurrency/test_quick_start.py",
     "tests/transport/test_whole_answers.py",
     "tests/transport/test_cancellation.py",
     "tests/transport/test_one_request.py",
