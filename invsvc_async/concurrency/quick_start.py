@@ -7,7 +7,7 @@ from math import exp, log
 from invsvc_async.concurrency.rounds import (
     APART,
     QUEUES,
-    Answers,
+    AnswerSums,
     QuickRound,
     Round,
 )
@@ -32,7 +32,7 @@ class QuickStart:
         self._first = first
         # the largest size that was used in full and cost no latency; 0: none yet
         self.good: int = 0
-        self._known = Answers()  # to requests that began under such sizes
+        self._known = AnswerSums()  # to requests that began under such sizes
 
     @property
     def has_learnt(self) -> bool:
@@ -55,7 +55,7 @@ class QuickStart:
         allowed = max(min(_SLOWER, QUEUES * growth), this.chance_beside(before))
         return growth >= APART and rise > allowed
 
-    def next_size(self, this: Round, answers: Answers, size: int) -> int:
+    def next_size(self, this: Round, answers: AnswerSums, size: int) -> int:
         """Return the size after *size*, given that its round *this*, of *answers*, was not slower."""
         if not this.is_full(size):
             # A leap that is not used is taken back: it would hide from which size on latency rises.

@@ -42,7 +42,7 @@ class Round(NamedTuple):
         return _SURE * sqrt(self.error + other.error)
 
 
-class Answers:
+class AnswerSums:
     """Sums over answers, from which the means of a round are made."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Answers:
         self._logs += latency
         self._squares += latency * latency
 
-    def absorb(self, newer: Answers) -> None:
+    def absorb(self, newer: AnswerSums) -> None:
         """Add the answers of *newer*; those that were there before count half from now on."""
         self.answers = self.answers / 2 + newer.answers
         self._used = self._used / 2 + newer._used
@@ -72,14 +72,14 @@ class Answers:
         return Round(self._used / self.answers, mean, variance / self.answers)
 
 
-class QuickRound(Answers):
+class QuickRound(AnswerSums):
     """
     A round that is complete after *fewest* answers to requests that began from *since* on.
 
     It does not wait for slow answers.  Those that come later are added to *earlier* of the next round.
     """
 
-    def __init__(self, since: float, fewest: int, earlier: Answers | None) -> None:
+    def __init__(self, since: float, fewest: int, earlier: AnswerSums | None) -> None:
         super().__init__()
         self._since = since
         self._fewest = fewest
@@ -97,7 +97,7 @@ class QuickRound(Answers):
         return self.round() if self.answers >= self._fewest else None
 
 
-class SettledRound(Answers):
+class SettledRound(AnswerSums):
     """
     A round whose answers all tell about one size of the limit.
 
