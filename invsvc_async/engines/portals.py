@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import attrs
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 @attrs.define
 class OpenPortal:
-    """A portal that is open. ``made_by`` is what it was made by, in which environment."""
+    """A portal that is open. ``made_by`` is what it was made by, and a digest of the settings then."""
 
-    made_by: tuple[object, dict[str, str]]
+    made_by: tuple[object, bytes]
     portal: Portal
     users: int = 0
     # by concurrency and rate: what iterators of several threads share
@@ -36,6 +37,15 @@ class OpenPortal:
         return self.places.setdefault((concurrency, rate), made)
 
 
+def _settings_digest() -> bytes:
+    """Return a digest of the settings in the environment, whose tokens no frame or repr may show."""
+    return sha256(
+        repr(
+            sorted(each for each in os.environ.items() if each[0].startswith("INVSVC_"))
+        ).encode()
+    ).digest()
+
+
 class _Portals:
     """The open portals of one process. Those that nobody uses are closed when another one is opened."""
 
@@ -45,12 +55,7 @@ class _Portals:
 
     def lend(self, client: Callable[[], Client]) -> OpenPortal:
         """Return a portal that *client* makes, or has made in the same environment."""
-        settings = {
-            name: value
-            for name, value in os.environ.items()
-            if name.startswith("INVSVC_")
-        }
-        made_by = (client, settings)
+        made_by = (client, _settings_digest())
         with self._lock:
             found = next((each for each in self._open if each.made_by == made_by), None)
             if found is None:

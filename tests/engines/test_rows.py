@@ -25,6 +25,7 @@ from invsvc_async import (
     ReconcilePolicy,
 )
 from invsvc_async.engines.again import RUN_AGAIN
+from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import PartCounts
 from invsvc_async.engines.rows import (
     IncompleteError,
@@ -694,3 +695,19 @@ def test_what_is_imported():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "\n\n"
+
+
+def test_portal_shows_no_token_of_the_environment(monkeypatch):
+    """A frame or an error that shows what is lent shows no setting."""
+    monkeypatch.setenv("INVSVC_API_KEY", "a-token-of-the-environment")
+
+    def make():
+        return Client("http://127.0.0.1:9/v2", ApiKey("another"))
+
+    with portal_of(make, keep=False) as lent:
+        assert "a-token" not in repr(lent)
+        with portal_of(make, keep=False) as again:
+            assert again is lent
+        monkeypatch.setenv("INVSVC_API_KEY", "one-more-token")
+        with portal_of(make, keep=False) as other:
+            assert other is not lent
