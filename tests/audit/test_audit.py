@@ -9,10 +9,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError
 from invsvc_async.audit import Audit
-
-pytest.register_assert_rewrite("tests.audit.scenes")
-
-from tests.audit.scenes import SCENES, TAG, seed  # noqa: E402 - after that
+from tests.audit.scenes import SCENES, TAG, seed
 
 
 @pytest.mark.parametrize("name", SCENES)
