@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import pytest
 
-from invsvc_async import Verdict
+from invsvc_async import Timeouts, Verdict
 from invsvc_async.durable.key_claims import Claims
 from tests.batch.conftest import client_of
 from tests.durable.child import process
@@ -21,6 +21,11 @@ pytestmark = pytest.mark.silence(1)
 KEYS = ("k1", "k2", "k3", "k4", "k5")
 WAYS = ("in order", "reversed", "at once", "at once, reversed", "recovered, in order")
 TEXT = {"journeys": "name", "webhooks": "description"}
+
+
+def impatient_client(service, address):
+    """Make a client that counts an attempt as lost soon: what a cancelled one has sent is waited for as long."""
+    return client_of(service, journal=address, timeout=Timeouts(attempt=6.0))
 
 
 def thing_of(service, kind):
@@ -77,7 +82,7 @@ async def test_queue_that_was_cancelled(service, address, kind, how):
     """The next process sends what waited."""
     thing = thing_of(service, kind)
     service.script(f"{kind}.update", "apply, then hang")
-    async with client_of(service, journal=address) as client:
+    async with impatient_client(service, address) as client:
         running = [
             asyncio.create_task(update(client, kind, thing, key).outcome())
             for key in KEYS
@@ -85,7 +90,7 @@ async def test_queue_that_was_cancelled(service, address, kind, how):
         await service.arrived(f"{kind}.update")
         await until(lambda: are_claimed(client, len(KEYS)))
         await cancel(*running)
-    async with client_of(service, journal=address) as client:
+    async with impatient_client(service, address) as client:
         judge(service, kind, await run_again(client, kind, thing, how), how)
 
 
@@ -111,7 +116,7 @@ async def test_queue_of_a_process_that_was_ended(
         await service.arrived(f"{kind}.update")
         child.send_signal(signal.Signals[sent])
         await child.wait()
-    async with client_of(service, journal=address) as client:
+    async with impatient_client(service, address) as client:
         judge(service, kind, await run_again(client, kind, thing, how), how)
 
 
@@ -128,7 +133,7 @@ async def test_write_whose_process_was_killed_before_it_was_sent(
     ) as child:
         assert await child.wait() == -signal.SIGKILL
     assert written(service, kind) == []
-    async with client_of(service, journal=address) as client:
+    async with impatient_client(service, address) as client:
         outcome = await update(client, kind, thing, "k1").outcome()
     assert outcome.verdict is Verdict.APPLIED, outcome.explain()
     assert written(service, kind) == ["k1"]
@@ -137,7 +142,7 @@ async def test_write_whose_process_was_killed_before_it_was_sent(
 async def test_start_order_is_the_order_of_the_claims(service, address):
     """Many keys of many things start together, in a new process that has to look up what their names are."""
     things = [thing_of(service, "webhooks") for _ in range(20)]
-    async with client_of(service, journal=address) as client:
+    async with impatient_client(service, address) as client:
         running = [
             asyncio.create_task(
                 update(client, "webhooks", thing, f"{number}-{key}").outcome()
@@ -162,8 +167,8 @@ async def waiting(service, address, thing, *keys):
     """Yield two clients in whose journal the writes of *keys* wait: their runs were cancelled before a byte was sent."""
     service.script("journeys.update", "apply, then hang")
     async with (
-        client_of(service, journal=address) as one,
-        client_of(service, journal=address) as other,
+        impatient_client(service, address) as one,
+        impatient_client(service, address) as other,
     ):
         running = [
             asyncio.create_task(update(one, "journeys", thing, key).outcome())
@@ -226,7 +231,7 @@ async def test_write_that_is_run_alone_overtakes_those_that_nobody_runs(
 ):
     """It does not wait for them; they are told so, and the newer write was sent indeed."""
     thing = thing_of(service, "journeys")
-    async with client_of(service, journal=address) as client:
+    async with impatient_client(service, address) as client:
         service.script("journeys.update", "apply, then hang")
         running = [
             asyncio.create_task(update(client, "journeys", thing, key).outcome())
