@@ -12,7 +12,7 @@ import invsvc_async.testing
 from invsvc_async import ApiKey, Client, InvalidRequestError
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
-from invsvc_async.cli.arguments import _time
+from invsvc_async.cli.arguments import time_of
 from invsvc_async.testing import serving
 
 
@@ -47,7 +47,7 @@ def test_service_whose_loop_cannot_be_made(monkeypatch):
 
 def test_time_in_epoch_milliseconds():
     """A number on the command line is taken for epoch ms, as the method has it."""
-    assert _time("created_after", "1777593600000") == 1777593600000
+    assert time_of("created_after", "1777593600000") == 1777593600000
 
 
 def test_batch_report_as_lines_and_as_json(capsys, tmp_path, monkeypatch):
