@@ -147,7 +147,10 @@ class PostgresStore(ScriptedStore):
                 try:
                     from invsvc_async.storage.postgres_pool import Pool
                 except ModuleNotFoundError as error:
-                    words = f"PostgresStore: {error.name} is not installed. Install invsvc-async with its extra 'postgres'."
+                    words = (
+                        f"PostgresStore: {error.name} is not installed. "
+                        "Install invsvc-async with its extra 'postgres'."
+                    )
                     raise ConfigurationError(words) from None
                 # Each statement is tried once, because the sender waits for only 10 s.
                 name = "the event store's database"
