@@ -79,6 +79,6 @@ def test_template_of_a_ci(tmp_path, monkeypatch):
     )  # fmt: skip
 
     assert ci.returncode == 0, ci.stdout + ci.stderr
-    assert "invsvc-async[cli]~=0.1.0" in install
+    assert '"${WHEEL}[cli]"' in install  # not by its name, which an index may give to others
     assert "3 passed" in ci.stdout
     assert "applied sent" in ci.stdout
