@@ -79,6 +79,7 @@ def test_template_of_a_ci(tmp_path, monkeypatch):
     )  # fmt: skip
 
     assert ci.returncode == 0, ci.stdout + ci.stderr
-    assert '"${WHEEL}[cli]"' in install  # not by its name, which an index may give to others
+    # not by its name, which an index may give to others
+    assert '"${WHEEL}[cli]"' in install
     assert "3 passed" in ci.stdout
     assert "applied sent" in ci.stdout
