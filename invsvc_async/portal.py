@@ -176,7 +176,7 @@ class Portal:
         return self._end(error)
 
     def _end_with_process(self) -> None:
-        """Have the portal end when the process does."""
+        """Register the end of the portal as a part of the end of the process."""
         atexit.register(self._end)
         for name in _ENDS_OF_CHILDREN:
             if (ends := sys.modules.get(name)) is not None:

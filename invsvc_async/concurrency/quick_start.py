@@ -21,7 +21,7 @@ _LEAP = 4  # growth of the size by a leap; otherwise it doubles
 
 class QuickStart:
     """
-    Let the size of a limit grow from *first* on: each time as many answers have come as it allows in flight.
+    Determine how the size of a limit grows from *first* on: after each round of as many answers as its size.
 
     Its rounds do not wait for slow answers, and so seem quicker than they are: it may grow once too often.
     It does not end by chance: a rise of latency counts only if the spread of the answers does not explain it.

@@ -117,7 +117,7 @@ class Submission(Generic[T]):
         return self._task is not None and self._task.cancelling() > 0
 
     def _settle(self, *result: T, error: BaseException | None = None) -> None:
-        """Give the future its result or error. Whoever cancelled it at the same moment gets neither."""
+        """Set the result or error of the future, unless it was cancelled at the same moment."""
         with suppress(InvalidStateError):
             if error is None:
                 self.future.set_result(*result)
@@ -125,7 +125,7 @@ class Submission(Generic[T]):
                 self.future.set_exception(error)
 
     def fail(self, error: Exception) -> None:
-        """Give the future *error*, because the loop has ended."""
+        """Set *error* as that of the future, because the loop has ended."""
         if self._task is None:
             close(self.awaitable)
         self._settle(error=error)

@@ -394,7 +394,7 @@ def _interrupted(task: asyncio.Task[None]) -> JournalError:
 
 
 def _answer(asked: _Asked, found: Claim | None, lane: Lane) -> None:
-    """Tell a run what came of its claim in *lane*."""
+    """Pass on to a run what came of its claim in *lane*."""
     if isinstance(found, Claimed):
         # Now: its run may be cancelled before it goes on.
         run = asked.run

@@ -598,7 +598,7 @@ class Keys:
                         return None
 
     async def _settled(self, run: KeyedRun, entry: Entry) -> Outcome[Any] | None:
-        """Take *entry*, and settle its write by reads alone; return ``None`` if another run has it."""
+        """Acquire *entry*, and settle its write by reads alone; return ``None`` if another run has it."""
         try:
             taken = await self.claims.take(entry, run.lane)
             if taken is None:

@@ -85,9 +85,7 @@ def send_frame(
         write_of=write_of, key=key, concurrency=concurrency, rate=rate, several=True
     )
     send = partial(_send_partition, settings, client)
-    return ddf.map_partitions(
-        send, meta=_frame_of({name: [] for name in columns_of([])})
-    )
+    return ddf.map_partitions(send, meta=_frame_of(columns_of([])))
 
 
 def _send_partition(

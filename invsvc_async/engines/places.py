@@ -97,7 +97,7 @@ class RowPlace:
         self._is_sending = False
 
     async def take(self) -> None:
-        """Take it for a new row, which keeps it for a while, also if it sends nothing."""
+        """Acquire it for a new row, which keeps it for a while, also if it sends nothing."""
         await self._places.take()
         self._is_held = True
         asyncio.get_running_loop().call_later(_PATIENCE, self._leave_unless_sending)
@@ -108,7 +108,7 @@ class RowPlace:
         return self._is_held
 
     async def take_again(self) -> None:
-        """Take it again for a request, before new rows."""
+        """Acquire it again for a request, before new rows."""
         await self._places.take_again()
         self._is_held = True
 

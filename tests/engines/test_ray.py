@@ -20,12 +20,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 
 @pytest.fixture(scope="module")
-def patch():
-    with pytest.MonkeyPatch.context() as context:
-        yield context
-
-
-@pytest.fixture(scope="module")
 def service(patch):
     with tables.service_for("ray", patch) as running:
         yield running
