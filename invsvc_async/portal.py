@@ -250,7 +250,9 @@ class Portal:
 
     def _begin(self, call: ThreadCall[T] | Submission[T]) -> None:
         """Begin *call*, in the loop, unless that has stopped: nobody would cancel it, nor wait for it."""
-        if not self._has_stopped:
+        if self._has_stopped:
+            call.cancel()
+        else:
             call.begin()
 
     def _soon(self, step: Callable[[], object]) -> None:
