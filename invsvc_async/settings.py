@@ -252,8 +252,8 @@ class ReconcilePolicy:
     How a write is settled if its answer cannot be trusted; all times in seconds.
 
     ``settle_after_error`` is the settle window of an update or a delete after a 500 in the service's own
-    envelope, and ``settle_after_loss`` after any other ambiguous end, and of a create.  A read started within
-    the window cannot prove that the write was not applied.
+    envelope, but at least ``reads_lag``; ``settle_after_loss`` is the window after any other ambiguous end,
+    and of a create.  A read started within the window cannot prove that the write was not applied.
 
     ``deadline`` counts from the first ambiguous end.  ``resend="proven"`` sends again, at most
     ``max_resends`` times, if the write is proven absent.  ``wait_when_limited`` sends again after a 429
@@ -261,8 +261,9 @@ class ReconcilePolicy:
     how close to the send a time proves nothing.  ``absence_within`` is how long after the first send
     absence of a create still counts, or a webhook equal to its baseline.
 
-    ``reads_lag`` is how old a state that a read shows may be.  A state that shows the write within the settle
-    window counts only if the state before was seen so long before, or the write was sent so long before.
+    ``reads_lag`` is how old a state that a read shows may be, but at most ``settle_after_loss``: after the
+    settle window, every read counts.  A state that shows the write within the settle window counts only if
+    the state before was seen so long before, or the write was sent so long before.
 
     ``journey_reader`` selects the read of a journey.  ``"journeys.get"`` is ``GET /journeys/{id}``, which
     the specification does not list; ``None`` means that there is none; an async callable that takes

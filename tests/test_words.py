@@ -63,7 +63,7 @@ def test_story_of_every_kind_of_event():
         "     +0.000 s  not sent: no route to the host",
         "     +1.000 s  not sent: no byte left",
         "     +2.000 s  sent, answer lost after 0.500 s",
-        "     +4.000 s  resumed by a new process: only sends stored in the intent count",
+        "     +4.000 s  taken up from its intent: of the runs before, only the sends in it count",
         "     +5.000 s  read failed: no route to the host",
         "     +6.000 s  read the state: HTTP 200: 1 item",
         "     +7.000 s  the caller's reader found: Applied",

@@ -357,7 +357,7 @@ def _no_condition(_told: Told, _happened: Happened) -> str | None:
     return None
 
 
-def _by_baseline(told: Told, happened: Happened) -> str | None:
+def _by_change(told: Told, happened: Happened) -> str | None:
     return _changed(told, happened) if told.verdict is Verdict.SUPERSEDED else None
 
 
@@ -365,7 +365,7 @@ BASES: Final[Mapping[str, Condition]] = {
     "answered": _answered,
     "never sent": _never_sent,
     "absence": _absence,
-    "baseline": _by_baseline,
+    "baseline": _by_change,
     "gone": _gone,
     "none": _no_condition,  # an unknown write, whose cause says why
     "person": _no_condition,  # what somebody saw is not in a ledger
@@ -374,7 +374,7 @@ BASES: Final[Mapping[str, Condition]] = {
     "tag": _no_condition,
     "match": _no_condition,
     "equal": _no_condition,
-    "last_updated": _no_condition,
+    "last_updated": _by_change,
 }
 CAUSES: Final[Mapping[str, Condition]] = {
     "absent": _absence,

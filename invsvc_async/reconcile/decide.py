@@ -24,8 +24,8 @@ have happened since. So two sends can both take effect only if a request arrives
 and that is what the windows are for; ``policy`` sets them.
 
 An update that the service stored in part is in between. Live, it is UNKNOWN. A resumed one is sent again,
-once, if a read after all windows shows the very mixture that the read before its verdict showed: nothing has
-changed since, so to repeat the update only completes it.
+once each time it is resumed, if a read after all windows shows the very mixture that the read before its
+verdict showed: nothing has changed since, so to repeat the update only completes it.
 
 What conflicts: after a re-send, the answer "404" or "409" may be the echo of the first send, so it is
 read again (``known.refusal``). A create that was sent twice needs one more read for duplicates, even if
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         Event,
         Finding,
     )
+    from invsvc_async.settings import ReconcilePolicy
 
 
 NOT_SENT_TRIES = 3  # retries of a request that never left
@@ -469,17 +470,28 @@ def _by_state(
     match finding:
         case Holds(value):
             reason = "the state matches the write (it may have matched before)"
-            return done(known, Verdict.APPLIED, reason, "equal", reading, value=value)
+            basis: Basis = "equal" if reading.finding is None else "reader"
+            return done(known, Verdict.APPLIED, reason, basis, reading, value=value)
         case Superseded(reason):
             cause: Cause = "changed since"
             verdict = Verdict.SUPERSEDED
-            return done(known, verdict, reason, "baseline", reading, cause=cause)
+            basis = _superseded_by(known, reading)
+            return done(known, verdict, reason, basis, reading, cause=cause)
         case CannotTell(reason, candidates, cause):
             return unknown(known, reason, cause, reading, candidates=candidates)
         case Partly():
             return _partly(known, finding, reading)
         case Absent():
             return _absent(known, reading)
+
+
+def _superseded_by(known: Known, reading: Reading) -> Basis:
+    """Return how *reading* shows that somebody else changed the thing."""
+    if reading.finding is not None:
+        return "reader"
+    if reading.status == 404:
+        return "gone"
+    return "last_updated" if known.baseline is None else "baseline"
 
 
 def _partly(known: Known, finding: Partly, reading: Reading) -> Send | Done:
@@ -520,8 +532,9 @@ def _resend(known: Known, reading: Reading) -> Send | _NoSend:
     configured = known.intent.timeouts.attempt
     if reading.status == 404 and known.was_gone:
         return _NoSend("the resource did not exist before the write either")
-    if policy.resend == "never":
-        return _NoSend("the policy has resend='never'")
+    never = _why_never_again(policy)
+    if never is not None:
+        return _NoSend(never)
     if known.resends >= policy.max_resends:
         most = f"max_resends={policy.max_resends}"
         return _NoSend(f"it was sent as often as the policy allows ({most})")
@@ -536,8 +549,22 @@ def _resend(known: Known, reading: Reading) -> Send | _NoSend:
     return Send(not_after=reading.ended + PROOF_LASTS, attempt_timeout=timeout)
 
 
+def _why_never_again(policy: ReconcilePolicy) -> str | None:
+    """Return why *policy* allows no re-send, whatever reads show; ``None`` if it allows one."""
+    if policy.resend == "never":
+        return "the policy has resend='never'"
+    return None if policy.max_resends else "the policy has max_resends=0"
+
+
 def _completing_send(known: Known, finding: Partly, reading: Reading) -> Send | _NoSend:
     """Return a send that completes an update of which a part is stored, or why there is none."""
+    refusal = known.refusal
+    if refusal is not None:
+        why = f"it was refused with HTTP {refusal.status}"
+        return _NoSend(f"not sent again, because {why}")
+    never = _why_never_again(known.policy)
+    if never is not None:
+        return _NoSend(f"not sent again, because {never}")
     resumed = known.resumed
     mixture = known.intent.mixture
     may_send = resumed is not None and not resumed.reads_only
@@ -547,7 +574,7 @@ def _completing_send(known: Known, finding: Partly, reading: Reading) -> Send | 
         )
     if mixture != finding.shown:
         return _NoSend("not sent again, because it showed something else before")
-    if known.resends or known.refusal is not None:
+    if known.resends:
         return _NoSend("not sent again, because that was tried")
     match _resend(known, reading):
         case Send() as again:

@@ -53,7 +53,7 @@ def _told(event: Event) -> str:
         case Closed():
             return "the client was closed"
         case _:
-            return "resumed by a new process: only sends stored in the intent count"
+            return "taken up from its intent: of the runs before, only the sends in it count"
 
 
 def _told_attempt(attempt: Attempt) -> str:
@@ -67,7 +67,7 @@ def _told_attempt(attempt: Attempt) -> str:
     answered = f"sent, answered HTTP {attempt.status}"
     if error and error.code:
         return f"{answered} {error.code} {took}"
-    if attempt.readable:
+    if attempt.readable or attempt.own_envelope or attempt.of_authentication:
         return f"{answered} {took}"
     return f"{answered} {took}, not the service's envelope"
 

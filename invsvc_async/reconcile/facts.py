@@ -424,9 +424,10 @@ class Known:
     @cached_property
     def current_from(self) -> float:
         """
-        The local time from which a started read shows no state older than the baseline.
+        The local time from which a started read shows no state older than the baseline, as far as it counts.
 
         If it is not known when the baseline was seen, or there is none: no state older than the first send.
+        After the settle windows every read counts, also where the policy lets reads lag for longer.
         """
         seen = self.sends[0].began
         at = self.before_at

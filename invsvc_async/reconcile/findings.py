@@ -221,7 +221,7 @@ def _is_written(
 
 
 def _is_unchanged(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
-    """Return whether *seen* is still the baseline.  Without a time of change, a state is that of no other."""
+    """Return whether *seen* is still the baseline.  A state without a time of change may be a later one."""
     kind = known.kind
     baseline = known.baseline
     last = seen.get(kind.changed_at)
@@ -351,8 +351,10 @@ def _differing(
     known: Known, reading: Reading, fields: tuple[Field, ...], *, changed_since: bool
 ) -> Superseded | CannotTell | Partly:
     """
-    Return the finding about an update whose thing shows neither all values sent nor all values before.
+    Return the finding about an update whose thing does not show all values sent.
 
+    If it shows all values before, a later write of this program may have brought them back, or its time says
+    that it was changed since.
     *changed_since*: the thing was certainly changed after the write could have arrived, by whomever.
     """
     thing = known.kind.thing
@@ -365,7 +367,10 @@ def _differing(
         reason = f"the {thing} does not match the write; a later write of this program may have changed it"
         return _cannot_tell(reason, fields, "perhaps overtaken")
     if not is_known:
-        reason = f"the {thing} does not match the write, and its state before the write is not known"
+        not_there = "it was not there before the write"
+        not_known = "its state before the write is not known"
+        before = not_there if known.was_gone else not_known
+        reason = f"the {thing} does not match the write, and {before}"
         return _cannot_tell(reason, fields, "no baseline")
     if is_part(fields):
         return Partly(

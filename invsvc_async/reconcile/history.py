@@ -122,7 +122,9 @@ class Tick:
 @attrs.frozen(kw_only=True)
 class Resumed:
     """
-    The write was resumed by a new process.  Only the intent's ``sent`` (server times) carries over.
+    The write was taken up from its intent, by ``settle``, ``resume``, ``recover``, a batch or an outbox.
+
+    Of the run before, in this process or another, only the intent's ``sent`` (server times) carries over.
 
     ``journaled``: the intent is from a journal that stored every send, so without ``sent`` nothing was sent.
     ``sender_gone``: the sending process has provably ended, so no request of it can still be sent.
@@ -254,6 +256,18 @@ class PersonFinding:
 class Evidence:
     """
     The evidence for a verdict.
+
+    ``basis`` is how it was found:
+
+    - ``"answered"``: the service said so. ``"never sent"``: no request left.
+    - ``"tag"``, ``"match"``: a listed thing has the tag of the create, or equals it.
+    - ``"equal"``: the thing is as wanted. ``"absence"``: a read after the settle window does not show the
+      write. ``"gone"``: the thing is not there any more.
+    - ``"baseline"``: the thing shows neither the write nor its state before, which is known.
+      ``"last_updated"``: the state before is not known, but the thing was changed after the send, as its time
+      or two reads show.
+    - ``"reader"``: a user-supplied reader. ``"person"``: somebody who has looked.
+    - ``"none"``: it is not known.
 
     ``cause`` is a code for the reason why it is not APPLIED or REFUSED. ``person`` has who found it out, when
     and how, if the basis is ``"person"``.

@@ -1,9 +1,10 @@
 """
 The kinds of writes: what decides about a write whose answer was lost, one object for each kind.
 
-Each row of the table of operations that writes names one of them, as ``write_kind``.  Nothing else asks which
-write it is: the decision, the facts, the findings, the run and the stores ask the kind for what it has.  So a
-new kind is a row here.  How its effect is recognised determines most of it:
+Each row of the table of operations that writes names one of them, as ``write_kind``.  The decision, the
+facts, the findings, the run and the stores ask the kind for what it has, not which write it is.  So a new
+kind is a row here.  (One policy is of one kind alone: ``journey_reader``, of the read that may be lacking.)
+How its effect is recognised determines most of it:
 
 ============================  =============================================  ==========================
 ``shown_by``                  what it needs                                  what a 404 of its read says

@@ -115,6 +115,7 @@ def _updates() -> list[SetUp]:
         *_each("in part, always", always, THINGS, first=FEW, again=(a.OK, *DOUBTS), afterwards=LATER),
         *_each("in part, always, allowed to be sent often", always, THINGS, first=(a.ERROR,), again=(a.ERROR,), policy=MANY, afterwards=LATER[:1]),
         *_each("in part, again refused", part, THINGS, first=DOUBTS, again=(a.INVALID, a.CONFLICT, a.FORBIDDEN, a.UNSENT), afterwards=LATER),
+        *_each("in part, refused by a gateway", part, THINGS, first=(a.FORBIDDEN,), afterwards=LATER),
         *_each("in part, wide", both, THINGS, first=(a.RESET,), bounds=WIDE, stamped=False, afterwards=LATER[:1]),
         *_each("in part, clocks unknown", both, THINGS, first=(a.RESET,), bounds=None, afterwards=LATER[:1]),
         *_each("in part, no baseline", part, THINGS, first=DOUBTS, **unread, afterwards=LATER[:1]),

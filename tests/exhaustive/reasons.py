@@ -110,8 +110,20 @@ def _by_state(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
     return any(reads) if run.closed else reads[-1:] == [True]
 
 
-def _equal(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
-    return run.shown or isinstance(setup.model, Team)
+def _equal(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    return run.shown and not _is_by_reader(run)
+
+
+def _by_own_reader(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    return any(
+        isinstance(event, Reading) and event.finding is not None
+        for event in run.history
+    )
+
+
+def _is_by_reader(run: Run) -> bool:
+    reading = _last_reading(run)
+    return reading is not None and reading.finding is not None
 
 
 def _gone(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
@@ -119,8 +131,23 @@ def _gone(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
     return reading is not None and reading.status == 404
 
 
-def _superseded(_setup: SetUp, _node: Node, _run: Run, done: Done) -> bool:
-    return done.verdict is Verdict.SUPERSEDED  # what it needs is in `judge`
+def _by_baseline(_setup: SetUp, _node: Node, run: Run, done: Done) -> bool:
+    """Return whether a state before the first send was known.  What else it needs is in `judge`."""
+    return done.verdict is Verdict.SUPERSEDED and _is_baseline_known(run)
+
+
+def _by_change(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
+    """Return whether the thing was changed after the first send began, by its time or by what reads showed."""
+    if done.verdict is not Verdict.SUPERSEDED or not isinstance(setup.model, Journey):
+        return False
+    states = [
+        event.seen
+        for event in run.history
+        if isinstance(event, Reading) and isinstance(event.seen, dict)
+    ]
+    was_seen = any(state != states[-1] for state in states)
+    since = run.first
+    return was_seen or (since is not None and node.world.thing[2] >= since)
 
 
 def _none(_setup: SetUp, node: Node, run: Run, done: Done) -> bool:
@@ -135,10 +162,11 @@ _BASES: dict[str, Callable[[SetUp, Node, Run, Done], bool]] = {
     "absence": _absence,
     "match": _by_state,
     "tag": _by_state,
-    "reader": _by_state,
+    "reader": _by_own_reader,
     "equal": _equal,
     "gone": _gone,
-    "baseline": _superseded,
+    "baseline": _by_baseline,
+    "last_updated": _by_change,
     "none": _none,
 }
 
@@ -236,7 +264,11 @@ def _is_in_words(model: Hook | Journey, held: Any, run: Run) -> bool:
 
 def _no_baseline(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
     """Return whether the state before was neither passed nor read."""
-    known = (
+    return not _is_baseline_known(run)
+
+
+def _is_baseline_known(run: Run) -> bool:
+    passed = (
         isinstance(run.intent.baseline, dict)
         and run.intent.baseline.get("status") != "published"
     )
@@ -247,7 +279,7 @@ def _no_baseline(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
         isinstance(event, Reading) and event.status == 200
         for event in run.history[:first]
     )
-    return not (known and run.intent.baseline) and not read
+    return bool(passed and run.intent.baseline) or read
 
 
 def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
@@ -346,6 +378,22 @@ def _perhaps_undone(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
     )
 
 
+def _in_part(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
+    """Return whether it was stored in part or in other words, and what is said of sending it again is so."""
+    policy = setup.policy
+    left = run.intent.sent[-1].end if run.intent.sent else None
+    was_refused = left is not None and left.refusal is not None
+    attempts = _attempts(run)
+    if attempts:
+        was_refused = attempts[-1].status in _REFUSALS
+    may_be_sent = policy.resend == "proven" and policy.max_resends > 0
+    if "sends it again" in done.reason and (was_refused or not may_be_sent):
+        return False
+    if "that was tried" in done.reason and not run.resends:
+        return False
+    return _stored_otherwise(setup, node, run, done)
+
+
 def _stored_otherwise(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
     """Return whether the write took effect, in whatever words, or somebody else wrote."""
     return bool(node.world.effects) or bool(node.touched(setup, run.number))
@@ -373,5 +421,5 @@ _CAUSES: dict[str, Callable[[SetUp, Node, Run, Done], bool]] = {
     "changed since": _changed_since,
     "perhaps undone": _perhaps_undone,
     "other words": _stored_otherwise,
-    "in part": _stored_otherwise,
+    "in part": _in_part,
 }

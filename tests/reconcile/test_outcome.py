@@ -18,6 +18,7 @@ from tests.reconcile.test_decide import (
     NEVER,
     TEAM,
     answered,
+    attempt,
     lost,
     next_of,
     not_sent,
@@ -63,12 +64,24 @@ def test_end_of_explanation(name):
     assert unknown == (outcome.verdict is Verdict.UNKNOWN)
 
 
-@pytest.mark.parametrize("event", [ok(), answered(400)], ids=["applied", "refused"])
+@pytest.mark.parametrize(
+    "event",
+    [ok(), answered(400), attempt(status=401, of_authentication=True)],
+    ids=["applied", "refused", "refused by the authentication"],
+)
 def test_explanation_of_a_definite_answer(event):
-    """It ends with the verdict."""
-    assert (
-        outcome_of(CREATE, [event]).explain().splitlines()[-1].startswith("  verdict: ")
-    )
+    """It ends with the verdict.  What the service answered in its own form is not told as another's."""
+    lines = outcome_of(CREATE, [event]).explain().splitlines()
+
+    assert lines[-1].startswith("  verdict: ")
+    assert "not the service's envelope" not in lines[-2]
+
+
+def test_explanation_of_an_answer_of_something_else():
+    """It says so."""
+    story = outcome_of(CREATE, [attempt(status=502), Closed(1.0)]).explain()
+
+    assert "HTTP 502 after 0.010 s, not the service's envelope" in story
 
 
 @pytest.mark.parametrize(
