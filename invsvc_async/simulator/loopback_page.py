@@ -123,13 +123,23 @@ async def serving_page(
     Raises:
         OSError: The port is taken.
     """
-    app = web.Application(client_max_size=LONGEST)
-    path = f"/{secrets.token_urlsafe(16)}/"
+    path = _secret_path()
+    app = _application()
     mount_page(app, path, page, data, acts=acts)
     for name, (other, its_data) in (beside or {}).items():
         mount_page(app, f"{path}{name}/", other, its_data)
     async with serving(app, port=port) as root:
         yield root + path
+
+
+def _secret_path() -> str:
+    """Return the path of a page, which only who is told it knows."""
+    return f"/{secrets.token_urlsafe(16)}/"
+
+
+def _application() -> web.Application:
+    """Return an application that reads no long requests."""
+    return web.Application(client_max_size=LONGEST)
 
 
 @asynccontextmanager
