@@ -33,6 +33,7 @@ COMMANDS = {
     "batch": "Run the writes of a file, one per line",
     "outbox": "Send the writes that applications have committed to an outbox, and look after them",
     "journal": "Show, retry or delete the writes in the journal of a client, `Client(journal=…)`",
+    "console": "Look at a store on pages, and change it",
     "settle": "Find out whether a write was applied",
     "resume": "Complete an interrupted write",
     "explain": "Explain how a verdict was reached, and check that the current rules still reach it",

@@ -256,16 +256,18 @@ class Entries:
             )
             after = part[-1][0]
 
-    async def drop(self, key: str) -> bool:
+    async def drop(self, key: str, *, seen: Entry | None = None) -> bool:
         """
         Delete the entry of *key* if nothing of it was sent, or if it is done; return ``False`` if not.
+
+        With *seen*, only if the entry is still as it was then.
 
         A process that is about to send the write finds that the entry is gone, and does not send. In a batch,
         an entry that is done stays.
         """
         dropped: set[str] = set()
         await self.store.run(
-            lambda: drop(key, dropped, done=not self.store.how.counted)
+            lambda: drop(key, dropped, done=not self.store.how.counted, seen=seen)
         )
         return bool(dropped)
 

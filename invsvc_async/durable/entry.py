@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from invsvc_async.errors import InvalidRequestError, JournalError
 
@@ -91,6 +92,12 @@ def entry_in(row: Sequence[Cell]) -> Entry:
         return msgspec.convert(fields, Entry)
     except msgspec.ValidationError as error:
         raise unreadable(fields["key"], error) from None
+
+
+def is_same_row(one: Entry, other: Entry) -> bool:
+    """Return whether two readings show the same row, whatever was noted for people beside it."""
+    bare = [replace(each, heard=False, added_at=None) for each in (one, other)]
+    return bare[0] == bare[1]
 
 
 def unreadable(key: object, why: object) -> JournalError:

@@ -30,9 +30,7 @@ from msgspec.structs import replace
 
 from invsvc_async import codec, models
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.durable.entry import (
-    State,
-)
+from invsvc_async.durable.entry import State, is_same_row
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.records import (
     Record,
@@ -44,7 +42,11 @@ from invsvc_async.durable.records import (
     verdict_and_record,
     verdict_record,
 )
-from invsvc_async.durable.store.findings import entry_of, store_finding
+from invsvc_async.durable.store.findings import (
+    changed_meanwhile,
+    entry_of,
+    store_finding,
+)
 from invsvc_async.durable.store.lanes import FREED
 from invsvc_async.durable.store.restored import marked
 from invsvc_async.errors import InvalidRequestError, JournalError
@@ -151,12 +153,13 @@ async def resolve(
     key: str | None = None,
     identity: str | None = None,
     mine: str | None = None,
+    expected: Entry | None = None,
 ) -> Resolved:
     """
     Store *finding* as the verdict of the entry *name*, which people call *key*.
 
-    With *identity*, only if it is that write.  *mine* is the token of a lane of this process, in which no run
-    has the write.
+    With *identity*, only if it is that write, and with *expected*, only if the entry is still that one.
+    *mine* is the token of a lane of this process, in which no run has the write.
 
     Raises:
         InvalidRequestError: What was found is no result of such a write, or another thing than it changes.
@@ -170,6 +173,8 @@ async def resolve(
         raise JournalError(
             f"{called} is not there. Check the key, and that this is its journal."
         )
+    if expected is not None and not is_same_row(seen, expected):
+        raise changed_meanwhile(called)
     is_of_copy = seen.seq <= (await store.run(marked)).through
     _check_open(seen, finding, called, is_of_copy=is_of_copy)
     is_keyed = store.how.kind == "journal" and seen.digest != ""

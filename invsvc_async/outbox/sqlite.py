@@ -264,19 +264,19 @@ class SqliteOutbox(OutboxEntries):
         there = {entry.key for entry in found}
         return [*found, *(row for row in new if row.key not in there)][:limit]
 
-    async def drop(self, key: str) -> bool:
+    async def drop(self, key: str, *, seen: Entry | None = None) -> bool:
         """Delete a row that was not moved yet, or an entry, unless it may have been sent and is not done."""
         async with self._moving:
             if await entry_of(self.store, key) is None:
                 return bool(
                     await self._do(application_table.delete_new(self._base_url, key))
                 )
-            if await self.store.run(partial(may_drop, key)) is None:
+            if await self.store.run(partial(may_drop, key, seen=seen)) is None:
                 return False
             await self._do(
                 application_table.delete(self._base_url, key)
             )  # first, as in _forget
-            return await super().drop(key)
+            return await super().drop(key, seen=seen)
 
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""

@@ -18,12 +18,14 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from invsvc_async.simulator import replies
+from invsvc_async.simulator.loopback_acts import LONGEST, Sessions, acting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from ssl import SSLContext
 
     from invsvc_async.simulator.json_records import Json
+    from invsvc_async.simulator.loopback_acts import Act
 
     Handler = Callable[[web.Request], Awaitable[web.Response]]
     Page = tuple[str, str]  # its package and file
@@ -51,13 +53,18 @@ def mount_page(
     page: Page,
     data: Data,
     is_open: Callable[[], bool] = lambda: True,
+    acts: Mapping[str, Act] | None = None,
 ) -> None:
     """
     Add *page*, named by its package and file, at *path*, and *data* as JSON at ``data`` below it.
 
     In the file, ``NONCE`` is replaced by that of the page's policy, and ``SHARED_STYLE`` by the style that
     all pages have.  Until *is_open* returns true, both are a 404.
+
+    Each of *acts* is at its name below the page, for POST requests of the page's sessions alone.  In the
+    file, ``PAGE_SESSION`` is replaced by the token of a new session.
     """
+    sessions = Sessions()
 
     async def show(_request: web.Request) -> web.Response:
         nonce = secrets.token_urlsafe(16)
@@ -69,6 +76,8 @@ def mount_page(
         )
         text = files(page[0]).joinpath(page[1]).read_text(encoding="utf-8")
         text = text.replace("SHARED_STYLE", style).replace("NONCE", nonce)
+        if acts:
+            text = text.replace("PAGE_SESSION", sessions.begin())
         return web.Response(text=text, content_type="text/html", headers=headers)
 
     app.router.add_get(path, local(show, is_open))
@@ -76,6 +85,10 @@ def mount_page(
         f"{path}data",
         local(answering(lambda request: data(request.query), HEADERS), is_open),
     )
+    for name, act in (acts or {}).items():
+        app.router.add_post(
+            f"{path}{name}", local(acting(act, sessions, HEADERS), is_open)
+        )
 
 
 def answering(
@@ -93,20 +106,40 @@ def answering(
 
 
 @asynccontextmanager
-async def serving_page(page: Page, data: Data, *, port: int = 0) -> AsyncGenerator[str]:
+async def serving_page(
+    page: Page,
+    data: Data,
+    *,
+    port: int = 0,
+    acts: Mapping[str, Act] | None = None,
+    beside: Mapping[str, tuple[Page, Data]] | None = None,
+) -> AsyncGenerator[str]:
     """
     Serve *page* and *data* on the loopback interface; yields the address.
 
-    The address has a random part, so that other users of this machine cannot guess it.
+    The address has a random part, so that other users of this machine cannot guess it.  *acts* are as in
+    `mount_page`; *beside* are more pages with their data, by the names of their folders below the page.
 
     Raises:
         OSError: The port is taken.
     """
-    app = web.Application()
-    path = f"/{secrets.token_urlsafe(16)}/"
-    mount_page(app, path, page, data)
+    path = _secret_path()
+    app = _application()
+    mount_page(app, path, page, data, acts=acts)
+    for name, (other, its_data) in (beside or {}).items():
+        mount_page(app, f"{path}{name}/", other, its_data)
     async with serving(app, port=port) as root:
         yield root + path
+
+
+def _secret_path() -> str:
+    """Return the path of a page, which only who is told it knows."""
+    return f"/{secrets.token_urlsafe(16)}/"
+
+
+def _application() -> web.Application:
+    """Return an application that reads no long requests."""
+    return web.Application(client_max_size=LONGEST)
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ import pytest
 from invsvc_async.batch import Batch
 from invsvc_async.batch.reports import live
 from invsvc_async.batch.run_status import Status
+from invsvc_async.cli import page_serving
 from invsvc_async.cli.commands import stores as commands
 from invsvc_async.cli.commands.stores import BATCH, StoreOptions
 from invsvc_async.cli.output import as_json
@@ -233,7 +234,7 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     stopped = asyncio.Event()
     stopped.set()
     # reaches: a command that is told to stop, without a signal to the tests
-    monkeypatch.setattr(commands, "stopping", lambda: nullcontext(stopped))
+    monkeypatch.setattr(page_serving, "stopping", lambda: nullcontext(stopped))
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)
         await commands.watch(StoreOptions(str(tmp_path / "run.db"), BATCH))

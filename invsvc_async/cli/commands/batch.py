@@ -11,7 +11,7 @@ import attrs
 from typer.core import TyperGroup
 
 from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, show_groups
-from invsvc_async.cli.commands.stores import BATCH, Place, attach
+from invsvc_async.cli.commands.stores import attach
 from invsvc_async.cli.files import check_outputs, existing_file
 from invsvc_async.cli.options import (
     CommandGroup,
@@ -33,6 +33,7 @@ from invsvc_async.cli.output import (
 )
 from invsvc_async.cli.progress import batch_bar
 from invsvc_async.cli.signals import handled, interruptible, stop_signals
+from invsvc_async.cli.store_options import BATCH, Place
 from invsvc_async.errors import BatchStoppedError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres

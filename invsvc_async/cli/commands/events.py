@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,6 +13,17 @@ import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event
+from invsvc_async.cli.event_views import (
+    backlog_in_words,
+    body_in_words,
+    content_of,
+    counts_of,
+    counts_table,
+    events_table,
+    facts_in_words,
+    facts_of,
+    number_in_words,
+)
 from invsvc_async.cli.options import (
     CommandGroup,
     Yes,
@@ -26,7 +35,6 @@ from invsvc_async.cli.options import (
 )
 from invsvc_async.cli.output import (
     Exit,
-    age,
     counted,
     emitted,
     fail,
@@ -44,13 +52,11 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
-        Mapping,
         Sequence,
     )
 
-    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.events import HandlerStore, StoredEvent
-    from invsvc_async.events.stores import State, StateStats
+    from invsvc_async.events.stores import State
 
 _PAGE: Final = 100  # events read at once: each body may have 1 MiB
 _AGE: Final = re.compile(r"(\d+)([smhd])")
@@ -199,17 +205,10 @@ async def list_(
                 note(f"there are more: continue with --after {found[-1].id}")
                 break
             found.append(event)
-    if emitted(*map(_facts, found)):
+    if emitted(*map(facts_of, found)):
         return
-    titles = ("id", "state", "type", "key", "attempts", "handler", "age", "reason")
-    rows = [
-        _facts(event) | {"age": age(time.time() - event.received_at)} for event in found
-    ]
-    table(
-        titles,
-        [[str(row[title] or "") for title in titles] for row in rows],
-        right=(0, 4, 6),
-    )
+    titles, rows, right = events_table(found)
+    table(titles, rows, right=right)
 
 
 @events.add
@@ -226,20 +225,9 @@ async def show(
         event = await anext(_named(store, [id_]), None)
     if event is None:
         return Exit.FAILED
-    facts = _facts(event)
-    body = event.body
-    try:
-        content = {"body": None if body is None else body.decode()}
-    except UnicodeDecodeError:
-        content = {"body_base64": b64encode(body or b"").decode()}
-    if not emitted(facts | content):
-        print_facts(
-            {name: str(value) for name, value in facts.items() if value is not None}
-        )
-        say(
-            "\n"
-            + ("(deleted)" if body is None else body.decode(errors="backslashreplace"))
-        )
+    if not emitted(facts_of(event) | content_of(event)):
+        print_facts(dict(facts_in_words(event)))
+        say("\n" + body_in_words(event))
     return Exit.DONE
 
 
@@ -366,31 +354,14 @@ async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[Store
 @events.add
 async def stats(at: EventStoreOptions) -> None:
     """Count the events in each state, and what is due now: `invsvc events stats --store events.db`."""
-    from invsvc_async.events.stores import COUNTED
-
     async with at.opened() as store:
         found = await store.stats()
         backlog = await store.backlog()
-    if emitted(_counted(found) | {"backlog": attrs.asdict(backlog)}):
+    if emitted(counts_of(found) | {"backlog": attrs.asdict(backlog)}):
         return
-    rows = [
-        (state, _number(one), _time(one.oldest) or "") for state, one in found.items()
-    ]
-    table(("state", "events", "oldest"), rows, right=(1,))
-    many = " or more" if backlog.due >= COUNTED else ""
-    late = f", for up to {backlog.late:,.0f} s" if backlog.due else ""
-    say(f"{backlog.due:,}{many} due now{late}")
-
-
-def _counted(found: Mapping[State, StateStats]) -> WireObject:
-    return {
-        state: attrs.asdict(one) | {"oldest": _time(one.oldest)}
-        for state, one in found.items()
-    }
-
-
-def _number(stats: StateStats) -> str:
-    return f"{stats.count:,}{'+' if stats.has_more else ''}"
+    titles, rows, right = counts_table(found)
+    table(titles, rows, right=right)
+    say(backlog_in_words(backlog))
 
 
 @events.add
@@ -416,7 +387,8 @@ async def prune(
         pruned = await store.prune(**ages)
         left = await store.stats()
     if tell(
-        {"pruned": pruned, "kept": _counted(left)}, f"{counted(pruned, 'event')} pruned"
+        {"pruned": pruned, "kept": counts_of(left)},
+        f"{counted(pruned, 'event')} pruned",
     ):
         return
     kept = (
@@ -431,24 +403,6 @@ async def prune(
     }
     table(
         ("kept", "events", "why"),
-        [[s, _number(one), reasons[s]] for s, one in left.items()],
+        [[s, number_in_words(one), reasons[s]] for s, one in left.items()],
         right=(1,),
-    )
-
-
-def _facts(event: StoredEvent) -> WireObject:
-    plain = {
-        name: getattr(event, name)
-        for name in ("id", "state", "type", "key", "attempts", "handler")
-    }
-    return plain | {"received": _time(event.received_at), "reason": event.reason}
-
-
-def _time(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return (
-        datetime.fromtimestamp(seconds, UTC)
-        .isoformat(timespec="seconds")
-        .replace("+00:00", "Z")
     )

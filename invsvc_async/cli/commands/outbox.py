@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
+from invsvc_async.cli.commands.stores import attach
 from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import (
     Calling,
@@ -25,6 +25,7 @@ from invsvc_async.cli.options import (
 )
 from invsvc_async.cli.output import emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
+from invsvc_async.cli.store_options import OUTBOX, Place
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.profiles import FILE
 from invsvc_async.storage.address import is_postgres

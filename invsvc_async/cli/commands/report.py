@@ -17,6 +17,7 @@ from invsvc_async.cli.output import (
     say,
     table,
 )
+from invsvc_async.cli.store_views import TableView
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import create_private, errors_naming
 
@@ -118,14 +119,9 @@ def counts_of(summary: Summary) -> WireObject:
 
 def show(report: Report) -> None:
     """Print the report."""
-    titles = ["operation", *map(str, Verdict)]
-    found = sorted(report.operations.items())
-    rows = [
-        [name, *(f"{counts[verdict]:,}" for verdict in Verdict)]
-        for name, counts in found
-    ]
-    table(titles, rows, right=range(1, len(titles)))
-    print_facts(_facts(report))
+    titles, rows, right = operations_table(report)
+    table(titles, rows, right=right)
+    print_facts(dict(report_in_words(report)))
     show_groups(report.groups, report.kind)
     from invsvc_async.batch.reports.not_applied import LOST_SECRETS, SECOND_EFFECTS
 
@@ -139,6 +135,23 @@ def show(report: Report) -> None:
         )
         lines = [(each, str(each.thing)) for each in report.secrets_lost]
         _show_webhooks(lines, report.kind, many=report.summary.secrets_lost)
+
+
+def operations_table(report: Report) -> TableView:
+    """Return how many writes of each operation have which verdict, as a table."""
+    titles = ["operation", *map(str, Verdict)]
+    found = sorted(report.operations.items())
+    rows = [
+        [name, *(f"{counts[verdict]:,}" for verdict in Verdict)]
+        for name, counts in found
+    ]
+    return TableView(titles=titles, rows=rows, right=range(1, len(titles)))
+
+
+def report_in_words(report: Report) -> list[tuple[str, str]]:
+    """Return names and texts of what people are shown of the whole store."""
+    facts = _facts(report)
+    return [(name, text) for name, text in facts.items() if isinstance(text, str)]
 
 
 def _show_webhooks(

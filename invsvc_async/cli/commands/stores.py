@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import sys
-import time
-from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import attrs
 
 from invsvc_async.cli.commands.report import (
     plain,
@@ -22,7 +14,6 @@ from invsvc_async.cli.commands.report import (
 )
 from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import (
-    Calling,
     CommandGroup,
     Port,
     Yes,
@@ -34,7 +25,6 @@ from invsvc_async.cli.options import (
 )
 from invsvc_async.cli.output import (
     Exit,
-    age,
     as_json,
     counted,
     emitted,
@@ -44,23 +34,29 @@ from invsvc_async.cli.output import (
     table,
     tell,
 )
-from invsvc_async.cli.signals import stopping
+from invsvc_async.cli.page_serving import serve_page
+from invsvc_async.cli.store_options import (
+    BATCH,
+    JOURNAL,
+    OUTBOX,
+    StoreKind,
+    StoreOptions,
+)
+from invsvc_async.cli.store_views import (
+    facts_in_words,
+    facts_of,
+    listing_of,
+    workers_table,
+)
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from invsvc_async.batch.run_status import Status
-    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
-    from invsvc_async.durable.entry import Entry
 
 PAGE = ("invsvc_async.cli", "batch_watch.html")
-# the fact with the last error of an outbox's on_result
-_UNTOLD = "untold {0.done_at} {0.key}".format
-_MOST = 100_000  # writes that are counted
 _JSONL = "Write each outcome as a line of JSON here; - is stdout."
 _FAILED = "Write what is not applied here, as lines of a batch's input; - is stdout."
 _RETRIED = "not-applied, refused, superseded or unknown; repeatable."
@@ -68,7 +64,6 @@ _OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
 _DAY = 86_400  # s
 _APPLIED = "It was applied: the id of what it made or changed; - if there is none, or you do not know it."
-_SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")  # variables of the environment
 _KEPT = {  # why a write was not pruned
     "open": "not finished",
     "unknown": "unknown, so their content is needed to settle them",
@@ -76,60 +71,6 @@ _KEPT = {  # why a write was not pruned
 }
 
 _AGE = "Finished at least so long ago."
-Place = Annotated[
-    str, argument("A file, or postgresql://…", "PLACE", show_default=False)
-]
-
-
-@attrs.frozen
-class StoreKind:
-    """A kind of store, with the words, and the missing commands and options, in which it differs."""
-
-    name: str
-    example: str  # of a place, in the help
-    again: str  # what sends a write again that was marked so
-    lacks: str = "team"
-    resent: str = "mark it with `retry`"  # what marks one that was not applied
-
-
-BATCH = StoreKind("batch", "run.db", "run the batch", "team profile unacknowledged")
-OUTBOX = StoreKind("outbox", "outbox.db", "whoever sends its writes does it")
-_ONCE = "run the same write under its key"
-JOURNAL = StoreKind("journal", "journal.db", _ONCE, "team verdict force failed", _ONCE)
-
-
-@attrs.frozen
-class StoreOptions(Calling):
-    """A store; where it is, and whose, are options of each command."""
-
-    place: Place
-    kind: StoreKind
-
-    @asynccontextmanager
-    async def opened(self, *, reading: bool = False) -> AsyncGenerator[Entries]:
-        """Open the store, which must exist; with *reading*, also while another process has it."""
-        is_shared = is_postgres(self.place)
-        given = {"create": False, "reading": reading}
-        if self.kind is BATCH:
-            from invsvc_async.batch.entries import entries_of
-
-            entries: Entries = entries_of(self.place, **given)
-        elif self.kind is OUTBOX:
-            from invsvc_async.outbox.outbox import outbox_at
-
-            # Nothing is sent, so the credential need not be that of the writes in a file.
-            entries = outbox_at(self.place, self.core, same_mode=not is_shared, **given)
-        else:
-            from invsvc_async.durable.entries import JournalEntries
-
-            entries = JournalEntries(
-                self.place, self.core if is_shared else None, reading=reading
-            )
-        await entries.open()
-        async with aclosing(entries):
-            yield entries
-
-
 # --- that show writes
 
 
@@ -149,42 +90,12 @@ async def list_(
         state if state in (None, "open", "untold") else _verdict_in(state, "--state")
     )
     async with at.opened(reading=True) as entries:
-        found = await entries.first(limit, wanted)
-        count, first = await entries.count(wanted, _MOST)
-        errors = await entries.facts.of(
-            _UNTOLD(each) for each in found if not each.heard
-        )
-        rows = [_row(entries, entry, errors.get(_UNTOLD(entry))) for entry in found]
-    total = max(count, len(rows))
-    oldest = _since(first)
-    more = total >= _MOST
-    if emitted({"total": total, "at_least": more, "oldest": oldest, "writes": rows}):
+        found = await listing_of(entries, wanted, limit)
+    if emitted(found.plain()):
         return
-    names = ["namespace"] if at.kind is JOURNAL else []
-    names += ["key", "operation", "thing", "state", "attempts"]
-    table(
-        [*names, "age", ""],
-        [_cells(row, names) for row in rows],
-        right=(len(names) - 1, len(names)),
-    )
-    note(_count_of(total, shown=len(rows), more=more, oldest=oldest))
-
-
-def _count_of(total: int, *, shown: int, more: bool, oldest: float | None) -> str:
-    words = f"{total:,} or more in all" if more else f"{total:,} in all"
-    if total > shown:
-        words += f", {total - shown:,} of them not shown: see --limit"
-    return (
-        words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago"
-    )
-
-
-def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
-    """Return the cells of a write in the list: the members *names*, the age, and whether it is untold."""
-    shown = ["" if row[name] is None else str(row[name]) for name in names]
-    is_told = row.get("told", True)
-    error = f": {row['last_error']}" if "last_error" in row else ""
-    return [*shown, age(row["age"]), "" if is_told else f"untold{error}"]
+    titles, rows, right = found.table(namespace=at.kind is JOURNAL)
+    table(titles, rows, right=right)
+    note(found.words("see --limit"))
 
 
 async def show(
@@ -197,89 +108,17 @@ async def show(
 
     Exits with 0 if it is applied, 3 if the result is unknown, and 1 otherwise, also while it is open.
     """
-    from invsvc_async.batch.entries import result_of
-    from invsvc_async.batch.reports.not_applied import plain_result
-
     async with at.opened(reading=True) as entries:
         entry = await entries.entry(await entries.named(key))
         if entry is None:
             fail(f"{key}: the {at.kind.name} has no write under this key")
             return Exit.FAILED
-        row = _row(entries, entry, await entries.facts.get(_UNTOLD(entry)))
-        if entry.verdict is None:
-            row |= await _waits(at.kind, entries, entry)
-        else:
-            row = plain_result(result_of(entries, entry)) | row
+        row = await facts_of(at.kind, entries, entry)
     if not emitted(row):
-        print_facts({name.replace("_", " "): words for name, words in _facts(row)})
+        print_facts(dict(facts_in_words(row)))
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(
         row["state"], Exit.FAILED
     )
-
-
-def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
-    """Return what a list says of *entry*; *error* is the last one of ``on_result``."""
-    from invsvc_async.durable.entries import attempts_of
-
-    since = entry.done_at or entry.added_at
-    key = entries.key_of(entry)
-    thing = entry.thing
-    row: WireObject = {
-        "key": key,
-        "namespace": entry.key.removesuffix(key).rstrip() or None,
-        "operation": entry.operation,
-        # A query may have a token.
-        "thing": None if thing is None else thing.partition("?")[0],
-        "state": entry.verdict or ("to do", "sending")[entry.state],
-        "attempts": attempts_of(entry),
-        "since": None if since is None else _as_date(since),
-        "age": _since(since),
-    }
-    if entry.verdict is not None:
-        row["told"] = entry.heard
-        if not entry.heard and error is not None:
-            row["last_error"] = error
-    return row
-
-
-def _as_date(at: int) -> str:
-    """Format a time in epoch ms as a date and time in UTC, to the second."""
-    return datetime.fromtimestamp(at // 1000, UTC).isoformat()
-
-
-def _since(then: int | None) -> float | None:
-    """Return the seconds since a time in epoch ms."""
-    if then is None:
-        return None
-    return max(round(time.time() - then / 1000, 3), 0.0)
-
-
-def _facts(row: WireObject) -> Iterator[tuple[str, str]]:
-    """Yield what people are shown of a write: nothing empty, nothing twice, and times as dates."""
-    is_finished = "verdict" in row
-    for name, value in row.items():
-        is_told_twice = is_finished and name in ("state", "since")
-        if name == "done_at":
-            at = datetime.fromtimestamp(value / 1000, UTC)
-            yield name, at.isoformat(sep=" ", timespec="milliseconds")
-        elif value not in (None, "", [], False) and not is_told_twice:
-            yield name, _words(value)
-    if not row.get("told", True):
-        yield "told", "no: nobody has acknowledged the verdict"
-
-
-def _words(value: object) -> str:
-    match value:
-        case dict():
-            parts = value.items()
-            words = [f"{name.replace('_', ' ')} {_words(each)}" for name, each in parts]
-            return ", ".join(words)
-        case float():
-            return age(value) if value > 1 else f"{value:.3f} s"
-        case list():
-            return ", ".join(map(str, value))
-        case _:
-            return str(value)
 
 
 def _verdict_in(word: str, option: str) -> Verdict:
@@ -290,46 +129,6 @@ def _verdict_in(word: str, option: str) -> Verdict:
         raise misuse(
             f"must be one of {', '.join(Verdict)}, not {word!r}", option
         ) from None
-
-
-async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
-    """Return why an open write has no verdict yet, and who has it."""
-    from invsvc_async.batch.run_status import RUN, statuses_in
-
-    ahead = await entries.ahead_of(entry)
-    owner = await entries.owner_of(entry.lane)
-    runs = statuses_in(await entries.facts.beginning(RUN))[
-        : None if entries.lanes > 1 else 1
-    ]
-    limits = sorted(_limits_of(runs))
-    if entry.state:
-        why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
-    elif ahead:
-        why = "earlier writes to the same thing are open"
-    else:
-        why = "its turn has not come"
-    if owner is None or not owner.alive:
-        why += (
-            "; no process has it"
-            if kind is JOURNAL
-            else "; no process sends it: start one"
-        )
-    elif limits:
-        why += f"; limited by {', '.join(limits)}"
-    return {
-        "waits": why,
-        "after": ahead,
-        "process": None if owner is None else owner._asdict(),
-    }
-
-
-def _limits_of(runs: Iterable[Status]) -> set[str]:
-    """Return what limits the current *runs*."""
-    return {
-        each.limited_by
-        for each in runs
-        if each.limited_by is not None and each.is_current
-    }
 
 
 async def report(
@@ -386,33 +185,21 @@ async def watch(
     The page shows progress, rate, pauses, workers and failures.
     It only reads, so it can run beside those who send.  The page answers only to this machine.
     """
-    import webbrowser
-
     from invsvc_async.batch.reports.live import Watch
-    from invsvc_async.simulator.loopback_page import serving_page
 
-    try:
-        async with at.opened(reading=True) as entries:
-            watched = Watch(entries, at.place, at.kind.name)
-            async with serving_page(PAGE, watched.data, port=port) as address:
-                words = f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}\n"
-                words += f"  data_url    {address}data (what the page reads, as JSON)"
-                is_json = tell(
-                    {"watch_url": address, "data_url": f"{address}data"}, words
-                )
-                sys.stdout.flush()
-                has_screen = sys.platform in {"darwin", "win32"} or any(
-                    map(os.environ.get, _SCREENS)
-                )
-                # a browser for terminals would take over this one
-                if open_ and has_screen and not is_json:
-                    await asyncio.to_thread(webbrowser.open, address)
-                with stopping() as stopped:
-                    await stopped.wait()
-    except OSError as error:
-        raise misuse(
-            f"--port: {error.strerror or error}. Use another one, or 0."
-        ) from error
+    async with at.opened(reading=True) as entries:
+        watched = Watch(entries, at.place, at.kind.name)
+        await serve_page(
+            PAGE,
+            watched.data,
+            port=port,
+            open_=open_,
+            addresses=lambda url: {"watch_url": url, "data_url": f"{url}data"},
+            words=lambda url: (
+                f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {url}\n"
+                f"  data_url    {url}data (what the page reads, as JSON)"
+            ),
+        )
 
 
 async def workers(at: StoreOptions) -> None:
@@ -428,28 +215,8 @@ async def workers(at: StoreOptions) -> None:
         found = [plain_worker(each) for each in await workers_of(entries)]
     if emitted(found):
         return
-    titles = [
-        "host",
-        "pid",
-        "state",
-        "done",
-        "per second",
-        "lanes",
-        "seconds since a sign of life",
-    ]
-    forms = {
-        "host": "",
-        "pid": "",
-        "state": "",
-        "done": ",",
-        "rate": ".1f",
-        "lanes": "",
-        "silent": ".0f",
-    }
-    rows = [
-        [format(each[name], form) for name, form in forms.items()] for each in found
-    ]
-    table(titles, rows, right=(1, 3, 4, 5, 6))
+    titles, rows, right = workers_table(found)
+    table(titles, rows, right=right)
 
 
 # --- that change writes

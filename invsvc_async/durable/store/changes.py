@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
+from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in, is_same_row
 from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.store.lanes import FREED
 from invsvc_async.durable.store.restored import marked
@@ -213,11 +213,14 @@ def reopen_keyed(
     return lanes
 
 
-def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
+def may_drop(
+    key: str, *, done: bool = True, seen: Entry | None = None
+) -> Script[int | None]:
     """
     Lock the entry of *key*, and return its number; return ``None`` if the entry must not be deleted.
 
     An entry may be deleted if nothing of it was sent.  *done* is whether an entry that is done may be, too.
+    With *seen*, only if it is still that.
     """
     found = yield (
         f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}",
@@ -226,22 +229,27 @@ def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
     if not found:
         return None
     entry = entry_in(found[0])
+    if seen is not None and not is_same_row(entry, seen):
+        return None
     if entry.state is State.DONE:
         return entry.seq if done else None
     is_of_copy = entry.seq <= (yield from marked()).through
     return None if is_of_copy or may_be_sent(entry) else entry.seq
 
 
-def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:
+def drop(
+    key: str, dropped: set[str], *, done: bool, seen: Entry | None = None
+) -> Script[None]:
     """
     Delete the entry of *key* if nothing of it was sent, or it is *done*; then add the key to *dropped*.
 
-    In a batch, only one that is not done: its input would send it again.
+    In a batch, only one that is not done: its input would send it again.  With *seen*, only if it is still
+    that.
 
     A process that is about to send it finds that it is gone, and does not.
     """
     yield "SELECT {durably}", ()
-    seq = yield from may_drop(key, done=done)
+    seq = yield from may_drop(key, done=done, seen=seen)
     if seq is not None:
         yield from count({(State.TO_DO, "", 0): -1})
         yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)

@@ -124,13 +124,13 @@ def _change(
     owner = owners[0][0] if owners else None
     rows = yield _LOCKED, (seen.seq,)
     if not rows:
-        raise _changed(called)
+        raise changed_meanwhile(called)
     *fields, flags = rows[0]
     there = entry_in(fields)
     if there.outcome is not None and there.outcome in tries:
         return there
     if there != seen:
-        raise _changed(called)
+        raise changed_meanwhile(called)
     if seen.state is not State.DONE and owner not in (None, mine):
         alive = yield from living(silence, [owner])
         if member_of(str(owner)) in alive:
@@ -153,7 +153,8 @@ def _is_alive(called: str) -> JournalError:
     )
 
 
-def _changed(called: str) -> JournalError:
+def changed_meanwhile(called: str) -> JournalError:
+    """Return the error for a write that is not as it was seen."""
     return JournalError(
         f"{called} was changed at the same time. Look at it again. Nothing was stored."
     )

@@ -1,0 +1,185 @@
+"""The pages of an event store: its events, and what a person may change of them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.cli.console.confirmations import Change, names_in
+from invsvc_async.cli.console.page_texts import plain_facts, plain_table, visible_texts
+from invsvc_async.cli.event_views import (
+    backlog_in_words,
+    body_in_words,
+    counts_table,
+    events_table,
+    facts_in_words,
+)
+from invsvc_async.cli.output import counted
+from invsvc_async.errors import InvsvcError
+from invsvc_async.events.stores import STATES
+from invsvc_async.simulator.loopback_acts import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from invsvc_async.codec.exact_json import WireObject
+    from invsvc_async.events import HandlerStore, StoredEvent
+
+    Act = Callable[[StoredEvent], Awaitable[bool]]
+
+LIMITS: Final = (100, 1000)  # events of the list
+_BODY: Final = 20_000  # characters of a body
+_CHANGED = "It has changed since you were asked. Look at it again. Nothing was done"
+BUTTONS: Final = {"revive": "Handle again", "drop": "Drop"}
+
+
+class EventConsole:
+    """The views and changes of *store*, which people call *name*."""
+
+    def __init__(self, store: HandlerStore, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    # --- views
+
+    async def data(self, query: Mapping[str, str]) -> WireObject:
+        """Return what the view that *query* names shows."""
+        match query.get("view", "list"):
+            case "about":
+                return self._about()
+            case "list":
+                return await self._list(query)
+            case "show":
+                return await self._show(_number_in(query["name"].strip('"')))
+            case "counts":
+                return await self._counts()
+            case other:
+                raise ValueError(f"view: there is no {other!r}")
+
+    def _about(self) -> WireObject:
+        return {
+            "kind": "events",
+            "name": visible_texts([self._name])[0],
+            "states": ["dead", "open", "handled", ""],
+            "limits": [*LIMITS],
+            "views": ["list", "counts"],
+            "changes": BUTTONS,
+        }
+
+    async def _list(self, query: Mapping[str, str]) -> WireObject:
+        state = next((each for each in STATES if each == query.get("state")), None)
+        limit = int(query.get("limit", LIMITS[0]))
+        if limit not in LIMITS or (query.get("state") and state is None):
+            raise ValueError("state, limit: must be one of those that `about` has")
+        found = [*await self._store.events(state=state, limit=limit + 1)]
+        words = f"more than the first {limit:,} are not shown"
+        return {
+            "table": plain_table(events_table(found[:limit])),
+            "names": [str(event.id) for event in found[:limit]],
+            "states": [event.state for event in found[:limit]],
+            "words": words if len(found) > limit else f"{len(found):,} in all",
+        }
+
+    async def _show(self, number: int) -> WireObject:
+        event = await self._event(number)
+        if event is None:
+            return {"gone": "There is no such event any more."}
+        body = body_in_words(event)
+        shown = body if len(body) <= _BODY else f"{body[:_BODY]}…"
+        return {
+            "title": f"event {event.id}",
+            "facts": plain_facts(facts_in_words(event)),
+            "state": event.state,
+            "body": visible_texts([shown])[0],
+            "changes": _changes_of(event),
+        }
+
+    async def _counts(self) -> WireObject:
+        return {
+            "table": plain_table(counts_table(await self._store.stats())),
+            "words": backlog_in_words(await self._store.backlog()),
+        }
+
+    # --- changes
+
+    async def change(self, asked: Mapping[str, object]) -> Change:
+        """Return the change that is asked for, of the events as they are now."""
+        seen = [await self._seen(_number_in(name)) for name in names_in(asked)]
+        change = str(asked.get("change"))
+        if change not in BUTTONS:
+            raise ValueError(f"change: there is no {change!r}")
+        for event in seen:
+            if change not in _changes_of(event):
+                raise RefusedError(
+                    f"event {event.id}: “{BUTTONS[change]}” is not for an event that is {event.state}, as "
+                    "this one is. Nothing was done."
+                )
+        called = (
+            f"event {seen[0].id}" if len(seen) == 1 else counted(len(seen), "event")
+        )
+        act, title, will = self._revival if change == "revive" else self._deletion
+        return Change(
+            title=f"{title} {called}{' again' * (change == 'revive')}?",
+            will=will,
+            button=BUTTONS[change],
+            now={f"event {event.id}": facts_in_words(event) for event in seen},
+            do=partial(self._done, act, seen, change),
+        )
+
+    @property
+    def _revival(self) -> tuple[Act, str, Sequence[str]]:
+        will = (
+            "The receiver gets it again, with new attempts. Mend the cause before.",
+            "A receiver that runs handles it at once. This page handles nothing.",
+        )
+        return self._store.revive, "Handle", will
+
+    @property
+    def _deletion(self) -> tuple[Act, str, Sequence[str]]:
+        will = (
+            "Its body is deleted, and nobody handles it any more.",
+            "Its key stays, so that a late duplicate is not handled either.",
+        )
+        return self._store.drop, "Delete", will
+
+    async def _done(self, act: Act, seen: Sequence[StoredEvent], change: str) -> str:
+        """Change the events, each if it is still as it was *seen*; return the words."""
+        many = 0
+        try:
+            for event in seen:
+                is_same = await self._event(event.id) == event
+                many += is_same and await act(event)
+        except InvsvcError as error:
+            raise RefusedError(str(error)) from error
+        if not many:
+            raise RefusedError(f"{_CHANGED}.")
+        done = "revived" if change == "revive" else "dropped"
+        left = len(seen) - many
+        words = f"{counted(many, 'event')} {done}."
+        return f"{words} {left:,} changed meanwhile, and stayed." if left else words
+
+    async def _seen(self, number: int) -> StoredEvent:
+        event = await self._event(number)
+        if event is None:
+            raise RefusedError("There is no such event any more. Nothing was done.")
+        return event
+
+    async def _event(self, number: int) -> StoredEvent | None:
+        page = await self._store.events(after=number - 1, limit=1)
+        return page[0] if page and page[0].id == number else None
+
+
+def _number_in(name: str) -> int:
+    """Return the id in *name*; raise ValueError if it is none."""
+    with suppress(ValueError):
+        if 0 < int(name) < 2**63:
+            return int(name)
+    raise ValueError("name: must be the id of an event")
+
+
+def _changes_of(event: StoredEvent) -> list[str]:
+    """Return what a person may do with *event*; the store itself refuses what must not be."""
+    if event.state == "dead":
+        return ["revive", "drop"]
+    return ["drop"] if event.body is not None else []

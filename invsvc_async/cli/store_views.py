@@ -1,0 +1,252 @@
+"""
+What people are shown of the writes in a store: the data, and its words.
+
+The commands print it, and the console shows it on pages.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from invsvc_async.cli.output import age
+from invsvc_async.cli.store_options import JOURNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from invsvc_async.batch.run_status import Status
+    from invsvc_async.cli.store_options import StoreKind
+    from invsvc_async.codec.exact_json import WireObject
+    from invsvc_async.durable.entries import Entries
+    from invsvc_async.durable.entry import Entry
+
+# the fact with the last error of an outbox's on_result
+_UNTOLD = "untold {0.done_at} {0.key}".format
+_MOST: Final = 100_000  # writes that are counted
+
+
+class TableView(NamedTuple):
+    """A table for people; *right* are the numbers of the columns that are aligned there."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[int]
+
+
+class Listing(NamedTuple):
+    """Some writes of a store, the oldest first, and how many there are in all."""
+
+    total: int
+    has_more: bool  # than are counted
+    oldest: float | None  # s since the first of all was stored
+    rows: list[WireObject]
+    names: list[str]  # of the entries of the rows, as the store has them
+
+    def plain(self) -> WireObject:
+        """Return the writes and the counts as JSON values."""
+        return {
+            "total": self.total,
+            "at_least": self.has_more,
+            "oldest": self.oldest,
+            "writes": self.rows,
+        }
+
+    def table(self, *, namespace: bool) -> TableView:
+        """Return the writes as a table, with or without their namespace."""
+        names = ["namespace"] if namespace else []
+        names += ["key", "operation", "thing", "state", "attempts"]
+        return TableView(
+            titles=[*names, "age", ""],
+            rows=[_cells(row, names) for row in self.rows],
+            right=(len(names) - 1, len(names)),
+        )
+
+    @property
+    def has_namespaces(self) -> bool:
+        """Whether the writes are of several namespaces."""
+        return len({row["namespace"] for row in self.rows}) > 1
+
+    def words(self, advice: str) -> str:
+        """Return the counts in words; *advice* says how to see more than are shown."""
+        return _count_of(self, advice)
+
+
+async def listing_of(entries: Entries, state: str | None, limit: int) -> Listing:
+    """Return at most *limit* writes in *state*: ``"open"``, ``"untold"``, a verdict, or any of them."""
+    found = await entries.first(limit, state)
+    count, first = await entries.count(state, _MOST)
+    errors = await entries.facts.of(_UNTOLD(each) for each in found if not each.heard)
+    total = max(count, len(found))
+    return Listing(
+        total=total,
+        has_more=total >= _MOST,
+        oldest=_since(first),
+        rows=[_row(entries, entry, errors.get(_UNTOLD(entry))) for entry in found],
+        names=[entry.key for entry in found],
+    )
+
+
+async def facts_of(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
+    """Return what is known of the write of *entry*: its verdict, or why it waits."""
+    from invsvc_async.batch.entries import result_of
+    from invsvc_async.batch.reports.not_applied import plain_result
+
+    row = _row(entries, entry, await entries.facts.get(_UNTOLD(entry)))
+    if entry.verdict is None:
+        return row | await _waits(kind, entries, entry)
+    return plain_result(result_of(entries, entry)) | row
+
+
+def workers_table(found: Sequence[WireObject]) -> TableView:
+    """Return workers, which are given as JSON values, as a table."""
+    titles = [
+        "host",
+        "pid",
+        "state",
+        "done",
+        "per second",
+        "lanes",
+        "seconds since a sign of life",
+    ]
+    forms = {
+        "host": "",
+        "pid": "",
+        "state": "",
+        "done": ",",
+        "rate": ".1f",
+        "lanes": "",
+        "silent": ".0f",
+    }
+    rows = [
+        [format(each[name], form) for name, form in forms.items()] for each in found
+    ]
+    return TableView(titles=titles, rows=rows, right=(1, 3, 4, 5, 6))
+
+
+def _count_of(found: Listing, advice: str) -> str:
+    words = (
+        f"{found.total:,} or more in all"
+        if found.has_more
+        else f"{found.total:,} in all"
+    )
+    shown = len(found.rows)
+    if found.total > shown:
+        words += f", {found.total - shown:,} of them not shown: {advice}"
+    if found.oldest is None:
+        return words
+    return f"{words}; the oldest was stored {age(found.oldest)} ago"
+
+
+def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
+    """Return the cells of a write in the list: the members *names*, the age, and whether it is untold."""
+    shown = ["" if row[name] is None else str(row[name]) for name in names]
+    is_told = row.get("told", True)
+    error = f": {row['last_error']}" if "last_error" in row else ""
+    return [*shown, age(row["age"]), "" if is_told else f"untold{error}"]
+
+
+def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
+    """Return what a list says of *entry*; *error* is the last one of ``on_result``."""
+    from invsvc_async.durable.entries import attempts_of
+
+    since = entry.done_at or entry.added_at
+    key = entries.key_of(entry)
+    thing = entry.thing
+    row: WireObject = {
+        "key": key,
+        "namespace": entry.key.removesuffix(key).rstrip() or None,
+        "operation": entry.operation,
+        # A query may have a token.
+        "thing": None if thing is None else thing.partition("?")[0],
+        "state": entry.verdict or ("to do", "sending")[entry.state],
+        "attempts": attempts_of(entry),
+        "since": None if since is None else _as_date(since),
+        "age": _since(since),
+    }
+    if entry.verdict is not None:
+        row["told"] = entry.heard
+        if not entry.heard and error is not None:
+            row["last_error"] = error
+    return row
+
+
+def _as_date(at: int) -> str:
+    """Format a time in epoch ms as a date and time in UTC, to the second."""
+    return datetime.fromtimestamp(at // 1000, UTC).isoformat()
+
+
+def _since(then: int | None) -> float | None:
+    """Return the seconds since a time in epoch ms."""
+    if then is None:
+        return None
+    return max(round(time.time() - then / 1000, 3), 0.0)
+
+
+def facts_in_words(row: WireObject) -> Iterator[tuple[str, str]]:
+    """Yield names and texts for people: nothing empty, nothing twice, and times as dates."""
+    is_finished = "verdict" in row
+    for name, value in row.items():
+        is_told_twice = is_finished and name in ("state", "since")
+        if name == "done_at":
+            at = datetime.fromtimestamp(value / 1000, UTC)
+            yield "done at", at.isoformat(sep=" ", timespec="milliseconds")
+        elif value not in (None, "", [], False) and not is_told_twice:
+            yield name.replace("_", " "), _words(value)
+    if not row.get("told", True):
+        yield "told", "no: nobody has acknowledged the verdict"
+
+
+def _words(value: object) -> str:
+    match value:
+        case dict():
+            parts = value.items()
+            words = [f"{name.replace('_', ' ')} {_words(each)}" for name, each in parts]
+            return ", ".join(words)
+        case float():
+            return age(value) if value > 1 else f"{value:.3f} s"
+        case list():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
+
+
+async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
+    """Return why an open write has no verdict yet, and who has it."""
+    from invsvc_async.batch.run_status import RUN, statuses_in
+
+    ahead = await entries.ahead_of(entry)
+    owner = await entries.owner_of(entry.lane)
+    runs = statuses_in(await entries.facts.beginning(RUN))[
+        : None if entries.lanes > 1 else 1
+    ]
+    limits = sorted(_limits_of(runs))
+    if entry.state:
+        why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
+    elif ahead:
+        why = "earlier writes to the same thing are open"
+    else:
+        why = "its turn has not come"
+    if owner is None or not owner.alive:
+        why += (
+            "; no process has it"
+            if kind is JOURNAL
+            else "; no process sends it: start one"
+        )
+    elif limits:
+        why += f"; limited by {', '.join(limits)}"
+    return {
+        "waits": why,
+        "after": ahead,
+        "process": None if owner is None else owner._asdict(),
+    }
+
+
+def _limits_of(runs: Iterable[Status]) -> set[str]:
+    """Return what limits the current *runs*."""
+    return {
+        each.limited_by
+        for each in runs
+        if each.limited_by is not None and each.is_current
+    }
