@@ -56,6 +56,18 @@ _NEXT: Final = {
         "the person you work for, who can look and store what is found: invsvc journal resolve."
     ),
 }
+_REFUSED_FOR_NOW: Final = {  # by the status of the answer: the arguments are not at fault
+    401: "Nothing was changed. The credential or the plan does not allow it. Tell the person you work for.",
+    403: "Nothing was changed. The credential or the plan does not allow it. Tell the person you work for.",
+    409: (
+        "Nothing was changed. The state of the thing conflicts with it. Read the current state; if it still is "
+        "wanted then, call it again with the same key and the same arguments."
+    ),
+    429: (
+        "Nothing was changed, because there were too many requests. Wait, then call it again with the same key "
+        "and the same arguments."
+    ),
+}
 _NO_READ = (
     "It may have happened, and the service has no read that shows it. Never use another key for it: that could "
     "do it twice. Tell the person you work for, who can look and store what is found: invsvc journal resolve."
@@ -72,14 +84,18 @@ _SAYS: Final = {
     Verdict.UNKNOWN: "unknown: whether it happened cannot be told yet",
 }
 _SECRETS: Final = {
-    "delivered": "The webhook's secret was stored for the operator. It is not shown to agents.",
-    "returned": "The webhook's secret was thrown away, as the operator chose.",
-    "not stored": "Whoever made the webhook had its secret.",
+    "delivered": "The webhook's secret is not shown to agents: the operator has it.",
+    "returned": "The webhook's secret is not shown to agents.",
+    "not stored": "The webhook's secret is not shown to agents.",
     "lost": (
         "The answer with the webhook's secret was lost, and no later one has it. The webhook exists. Tell the "
         "person you work for; do not make another one by yourself."
     ),
 }
+_THROWN_AWAY: Final = (
+    "The webhook's secret was thrown away, as the operator of this server chose."
+)
+_MAY_BE_NULL: Final = ("applied",)  # null: it cannot be told
 _PARTS_LEFT_OUT = (
     f"What is marked {LEFT_OUT} was not shown, or not whole. Do not write it back."
 )
@@ -116,7 +132,11 @@ def _answer(
         "message": message,
         "next": following,
     }
-    data = head | {name: each for name, each in members.items() if each is not None}
+    data = head | {
+        name: each
+        for name, each in members.items()
+        if each is not None or name in _MAY_BE_NULL
+    }
     if shown.left_out:
         data["left_out"] = shown.left_out[:100]
     words = f"{message} Next: {following}"
@@ -159,15 +179,27 @@ def of_read(operation: Operation, value: object, shown: Shown, **more: Wire) -> 
     )
 
 
-def of_write(operation: Operation, key: str, outcome: AnyOutcome, shown: Shown) -> Answer:
-    """Return the answer of a write: its verdict in words, and what to do next."""
+def of_write(
+    operation: Operation,
+    key: str,
+    outcome: AnyOutcome,
+    shown: Shown,
+    *,
+    keeps_secrets: bool,
+) -> Answer:
+    """
+    Return the answer of a write: its verdict in words, and what to do next.
+
+    *keeps_secrets* is whether those of new webhooks are stored.
+    """
     verdict = outcome.verdict
     following = _next_of(operation, outcome)
     message = f"{operation.name} under the key {ascii(key)}: {_SAYS[verdict]}."
     if outcome.replayed and outcome.verdict in (Verdict.APPLIED, Verdict.SUPERSEDED):
         message += " This was found out before, and nothing was sent now."
-    secret = None if outcome.secret is None else _SECRETS[outcome.secret]
-    if secret is not None:
+    if outcome.secret is not None:
+        is_thrown = outcome.secret == "delivered" and not keeps_secrets
+        secret = _THROWN_AWAY if is_thrown else _SECRETS[outcome.secret]
         message = f"{message} {secret}"
     error = outcome.error
     is_applied = verdict is Verdict.APPLIED
@@ -191,6 +223,9 @@ def _next_of(operation: Operation, outcome: AnyOutcome) -> str:
     """Return what to do next about a write."""
     if outcome.verdict is Verdict.UNKNOWN and operation.reader is None:
         return _NO_READ
+    error = outcome.error
+    if outcome.verdict is Verdict.REFUSED and isinstance(error, ServiceError):
+        return _REFUSED_FOR_NOW.get(error.status, _NEXT[Verdict.REFUSED])
     is_overtaken = "overtaken" in (outcome.evidence.cause or "")
     if outcome.verdict is Verdict.NOT_APPLIED and is_overtaken:
         return _OVERTAKEN

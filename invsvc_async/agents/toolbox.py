@@ -37,6 +37,8 @@ class Toolbox:
     """
     The tools of one client.
 
+    *keeps_secrets* is whether its ``on_secret`` stores those of new webhooks: agents are told.
+
     Raises:
         ConfigurationError: Writes are offered, but the client has no journal; or as ``tools_for``.
     """
@@ -48,8 +50,10 @@ class Toolbox:
         only: Sequence[str] = (),
         read_only: bool = False,
         dry_run: bool = False,
+        keeps_secrets: bool = True,
     ) -> None:
         self._client = client
+        self._keeps_secrets = keeps_secrets
         self._plans = dry_run
         self.tools: Mapping[str, Tool] = tools_for(
             client, only=only, read_only=read_only, dry_run=dry_run
@@ -129,7 +133,9 @@ class Toolbox:
         except KeyConflictError as error:
             first = await self._first(key)
             return answers.of_conflict(row, key, error, first, shown)
-        return answers.of_write(row, key, outcome, shown)
+        return answers.of_write(
+            row, key, outcome, shown, keeps_secrets=self._keeps_secrets
+        )
 
     async def _planned(
         self, tool: Tool, given: Given, plan: dict[str, Any], shown: Shown

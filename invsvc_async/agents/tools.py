@@ -40,6 +40,18 @@ _OF_KEYED_WRITES = (
     "Writes once under its key. If no answer comes, or the verdict is unknown, call it again with the same "
     "key and the same arguments: it looks first, and sends again only on proof that nothing happened."
 )
+# In place of the first sentences of the method, which are for programs.
+_DESCRIPTIONS: Final = {
+    "webhooks.create": (
+        "Subscribe a URL to events. The secret that signs deliveries goes to the operator of this server."
+    ),
+    "webhooks.get": "Read a webhook.",
+    "webhooks.list": "Read the webhooks of the team, at most 100: there is no page after the first.",
+    "invoices.egress": "Read a page of the invoices that were issued.",
+    "invoices.payment_complements": (
+        "Read a page of the payment complements, which register payments of invoices. Their totals are zero."
+    ),
+}
 _TYPES: Final[Mapping[Form, WireObject]] = {
     Form.ID: {"type": "string"},
     Form.TEXT: {"type": "string"},
@@ -152,7 +164,8 @@ def _tool(client: Client, row: Operation, *, dry_run: bool) -> Tool:
 
 def _description(client: Client, row: Operation) -> str:
     """Return what the operation does, whom it is open to, and how to call a write."""
-    first = (inspect.getdoc(method_of(client, row.name)) or "").split("\n\n")[0]
+    documented = inspect.getdoc(method_of(client, row.name)) or ""
+    first = _DESCRIPTIONS.get(row.name, documented.split("\n\n")[0])
     sentences = [re.sub(r"``|\*(?=\w)|(?<=\w)\*", "", " ".join(first.split()))]
     if row.authority:
         sentences.append(f"Needs {row.authority}.")

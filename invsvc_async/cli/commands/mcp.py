@@ -86,6 +86,7 @@ async def mcp(
             only=offer.only or (),
             read_only=offer.read_only,
             dry_run=offer.dry_run,
+            keeps_secrets=offer.secrets_to is not None,
         )
         _check_secrets(offer, toolbox)
         await stack.enter_async_context(client)
