@@ -103,7 +103,7 @@ def called(
     Raises:
         InvalidRequestError: An argument is unknown, missing or not valid.
     """
-    method = _method(client, operation)
+    method = method_of(client, operation)
     takes = _data_of(method)
     unknown = [name for name in arguments if name not in takes]
     problems = [
@@ -123,7 +123,7 @@ def called(
 
 def names_of(client: object, operation: str) -> list[str]:
     """Return the names of the arguments of *operation* that are data."""
-    return [*_data_of(_method(client, operation))]
+    return [*_data_of(method_of(client, operation))]
 
 
 def did_you_mean(name: str, possible: Iterable[str]) -> str:
@@ -134,7 +134,8 @@ def did_you_mean(name: str, possible: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(close)}?" if close else ""
 
 
-def _method(client: object, operation: str) -> Callable[..., Any]:
+def method_of(client: object, operation: str) -> Callable[..., Any]:
+    """Return the method of *client* that the name of an operation stands for."""
     resource, _, name = operation.partition(".")
     owner = client if resource == "client" else getattr(client, resource)
     found: Callable[..., Any] = getattr(owner, name)

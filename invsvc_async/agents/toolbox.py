@@ -1,0 +1,154 @@
+"""The calls of tools: each is one read, or one write under its key in the journal of the client."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from invsvc_async.agents import answers
+from invsvc_async.agents.arguments import given_for
+from invsvc_async.agents.data import Shown
+from invsvc_async.agents.plans import plan_of
+from invsvc_async.agents.tools import has_pages, tools_for
+from invsvc_async.client import options_of
+from invsvc_async.errors import ConfigurationError, InvsvcError, KeyConflictError
+from invsvc_async.resources.by_name import as_write, called, did_you_mean
+from invsvc_async.writes.journal import keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.agents.answers import Answer
+    from invsvc_async.agents.arguments import Given
+    from invsvc_async.agents.tools import Tool
+    from invsvc_async.client import Client
+    from invsvc_async.reconcile.outcome import AnyOutcome
+
+log: logging.Logger = logging.getLogger("invsvc_async.agents")
+
+_NO_JOURNAL = (
+    "journal: is not set, and an agent sends again. Make the client with journal='calls.db' or "
+    "journal='postgresql://…', or offer reads only."
+)
+
+
+class Toolbox:
+    """
+    The tools of one client.
+
+    *keeps_secrets* is whether its ``on_secret`` stores those of new webhooks: agents are told.
+
+    Raises:
+        ConfigurationError: Writes are offered, but the client has no journal; or as ``tools_for``.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        only: Sequence[str] = (),
+        read_only: bool = False,
+        dry_run: bool = False,
+        keeps_secrets: bool = True,
+    ) -> None:
+        self._client = client
+        self._keeps_secrets = keeps_secrets
+        self._plans = dry_run
+        self.tools: Mapping[str, Tool] = tools_for(
+            client, only=only, read_only=read_only, dry_run=dry_run
+        )
+        writes = any(tool.writes for tool in self.tools.values())
+        journal = options_of(client).core.writes.journal
+        if writes and keys_of(journal) is None:
+            raise ConfigurationError(_NO_JOURNAL)
+
+    def no_tool(self, name: str) -> str:
+        """Return what is said of a tool that is not there."""
+        shown = ascii(name if len(name) <= 60 else f"{name[:57]}...")
+        hint = did_you_mean(name[:60].replace(".", "_"), self.tools)
+        return f"{shown}: no such tool. {hint or 'The list of tools names all.'} Nothing was sent."
+
+    async def call(self, tool: Tool, plain: object) -> Answer:
+        """
+        Call *tool* with the arguments in *plain*, as they came.
+
+        Raises nothing but cancellation: what fails is an answer, too.
+        """
+        shown = Shown(self._hidden())
+        try:
+            given = given_for(tool, plain)
+            if tool.writes:
+                return await self._write(tool, given, shown)
+            return await self._read(tool, given, shown)
+        except InvsvcError as error:
+            return answers.of_error(tool.operation, error, shown)
+        except Exception as error:  # noqa: BLE001 - a fault of this package: its text may hold anything
+            log.error("%s: %s", tool.operation.name, type(error).__name__)
+            return answers.of_fault(tool.operation, error, shown)
+
+    def _hidden(self) -> tuple[str, ...]:
+        """Return what no answer may contain: the credential."""
+        ready = options_of(self._client).core.credential.ready
+        return () if ready is None else (ready.removeprefix("Bearer "),)
+
+    # --- reads
+
+    async def _read(self, tool: Tool, given: Given, shown: Shown) -> Answer:
+        row = tool.operation
+        found = called(self._client, row.name, given.arguments)
+        if has_pages(row):
+            return await self._page(tool, found, given, shown)
+        value = await found
+        full = getattr(value, "is_full", False) or None
+        return answers.of_read(row, value, shown, may_lack=full)
+
+    async def _page(
+        self, tool: Tool, pages: Any, given: Given, shown: Shown
+    ) -> Answer:  # Any: pages of any model
+        """Read one page: the first, or the one that a token names."""
+        if given.continue_with is not None:
+            pages = pages.resume(given.continue_with)
+        async with aclosing(pages.by_page()) as walk:
+            page = await anext(walk)
+            token = pages.token_after(page)
+        return answers.of_read(
+            tool.operation, [*page], shown, continue_with=token, total=page.total_results
+        )
+
+    # --- writes
+
+    async def _write(self, tool: Tool, given: Given, shown: Shown) -> Answer:
+        assert given.key is not None
+        key = given.key
+        row = tool.operation
+        write = as_write(self._client, row.name, given.arguments, key=key)
+        if self._plans:
+            plan = plan_of(write, key)
+            if given.confirm != plan["digest"]:
+                write.close()
+                return await self._planned(tool, given, plan, shown)
+        try:
+            outcome = await write.outcome()
+        except KeyConflictError as error:
+            first = await self._first(key)
+            return answers.of_conflict(row, key, error, first, shown)
+        return answers.of_write(
+            row, key, outcome, shown, keeps_secrets=self._keeps_secrets
+        )
+
+    async def _planned(
+        self, tool: Tool, given: Given, plan: dict[str, Any], shown: Shown
+    ) -> Answer:
+        """Return the plan, or that another one was confirmed."""
+        assert given.key is not None
+        if given.confirm is not None:
+            return answers.of_other_plan(tool.operation, given.key, shown)
+        first = await self._first(given.key)
+        already = None if first is None else str(first.verdict)
+        plan["already"] = already
+        return answers.of_plan(tool.operation, given.key, plan, shown)
+
+    async def _first(self, key: str) -> AnyOutcome | None:
+        """Return the outcome that is stored under *key*, if there is one."""
+        return await self._client.outcome_of(key)

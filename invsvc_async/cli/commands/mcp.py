@@ -1,0 +1,118 @@
+"""``invsvc mcp``: the operations as tools for agents."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import typer
+
+from invsvc_async.cli.files import check_outputs
+from invsvc_async.cli.options import Calling, misuse, option
+from invsvc_async.cli.output import note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.agents.toolbox import Toolbox
+
+_ONLY = "Offer these operations only, such as webhooks.* or users.get; repeatable."
+_JOURNAL = "Where writes are stored: a file, or postgresql://…; INVSVC_JOURNAL by default."
+_SECRETS = "Store the secrets of new webhooks here (mode 0600); no agent sees them."
+_DRY_RUN = "Answer a write with its plan; the digest of the plan as `confirm` sends it."
+
+
+@attrs.frozen
+class _Offer:
+    """What is offered to agents."""
+
+    read_only: Annotated[bool, option("Offer no writes.")] = False
+    only: Annotated[list[str] | None, option(_ONLY, "PATTERN")] = None
+    dry_run: Annotated[bool, option(_DRY_RUN)] = False
+    journal: Annotated[str | None, option(_JOURNAL, "ADDRESS")] = None
+    secrets_to: Annotated[Path | None, option(_SECRETS, "FILE")] = None
+    no_secrets: Annotated[bool, option("Throw the secrets of new webhooks away.")] = (
+        False
+    )
+
+    @property
+    def address(self) -> str | None:
+        """The address of the journal; none is needed without writes."""
+        return (
+            None if self.read_only else self.journal or os.environ.get("INVSVC_JOURNAL")
+        )
+
+
+async def mcp(
+    *,
+    offer: _Offer,
+    skill: Annotated[
+        bool, option("Print the page for agents, SKILL.md, and end.")
+    ] = False,
+    calling: Calling,
+) -> None:
+    """
+    Offer the operations as tools for agents, by the Model Context Protocol: `invsvc mcp --journal calls.db
+    --secrets-to secrets.jsonl`.
+
+    A host of agents starts it, and speaks to it on standard input and output.  Each write takes a key, the
+    business action, and has one effect however often it is called.  Needs the extra `mcp`.
+    """
+    if skill:
+        from invsvc_async.agents.skill import SKILL
+
+        typer.echo(SKILL.read_text(encoding="utf-8"), nl=False)
+        return
+    from invsvc_async.agents.server import server_of
+    from invsvc_async.agents.stdio import serve_stdio
+    from invsvc_async.agents.toolbox import Toolbox
+
+    check_outputs({"--secrets-to": offer.secrets_to}, journal=offer.address)
+    if not offer.read_only and offer.address is None:
+        raise misuse(
+            "is missing: an agent sends again, and only a journal knows what was sent. Use --journal "
+            "calls.db, or --read-only",
+            "--journal",
+        )
+    async with AsyncExitStack() as stack:
+        client = calling.client(
+            journal=offer.address, on_secret=await _sink(offer, stack)
+        )
+        toolbox = Toolbox(
+            client,
+            only=offer.only or (),
+            read_only=offer.read_only,
+            dry_run=offer.dry_run,
+            keeps_secrets=offer.secrets_to is not None,
+        )
+        _check_secrets(offer, toolbox)
+        await stack.enter_async_context(client)
+        note(f"{len(toolbox.tools)} tools on standard input and output")
+        await serve_stdio(server_of(toolbox))
+
+
+def _check_secrets(offer: _Offer, toolbox: Toolbox) -> None:
+    """Check that secrets of new webhooks have a place, or are not wanted."""
+    if offer.secrets_to is not None and offer.no_secrets:
+        raise misuse("use either --secrets-to or --no-secrets")
+    may_create = "webhooks_create" in toolbox.tools
+    if may_create and offer.secrets_to is None and not offer.no_secrets:
+        raise misuse(
+            "agents may create webhooks, whose secrets are returned only once. Use --secrets-to FILE to store "
+            "them, or --no-secrets to throw them away"
+        )
+
+
+# Any: a Webhook
+async def _sink(offer: _Offer, stack: AsyncExitStack) -> Callable[[str, Any], Any]:
+    """Return the callback that receives the secrets of new webhooks."""
+    if offer.secrets_to is None:
+        from invsvc_async.batch.item import discard_secret
+
+        return discard_secret
+    from invsvc_async.cli.secrets_file import SecretsFile
+
+    return (await stack.enter_async_context(SecretsFile(offer.secrets_to))).take

@@ -1,0 +1,159 @@
+"""Servers that hosts start: killed in mid-call, left alone, interrupted; compared with the service's ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+
+import pytest
+
+from tests.agents.conftest import HOOK, facts
+from tests.agents.processes import Host
+
+pytestmark = [
+    pytest.mark.one_python,
+    pytest.mark.skipif(sys.platform == "win32", reason="kills by signals of POSIX"),
+]
+CALL = {**HOOK, "key": "order-1"}
+
+
+@pytest.mark.parametrize("step", ["hang 30", "apply, then hang 30"])
+async def test_killed_in_mid_call(service, tmp_path, step):
+    """Killed while its request is under way, and asked again: one effect, and the agent is told so."""
+    service.script("webhooks.create", step)
+    async with Host(tmp_path, service) as host:
+        calling = asyncio.create_task(host.agent.call_tool("webhooks_create", CALL))
+        await service.arrived("webhooks.create")
+        host.kill()
+        with pytest.raises(Exception):  # noqa: B017, PT011 - what the SDK raises is its own
+            await asyncio.wait_for(calling, 60)
+        await host.disconnect()
+        await host.connect()
+        said = facts(await host.agent.call_tool("webhooks_create", CALL))
+    assert said["verdict"] == "applied"
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_lost_connection(service, tmp_path):
+    """A host that closes the connection in mid-call gets the truth from the next server."""
+    service.script("webhooks.create", "apply, then hang 30")
+    async with Host(tmp_path, service) as host:
+        calling = asyncio.create_task(host.agent.call_tool("webhooks_create", CALL))
+        await service.arrived("webhooks.create")
+        calling.cancel()
+        with suppress(asyncio.CancelledError):
+            await calling
+        await host.disconnect()
+        await host.connect()
+        said = facts(await host.agent.call_tool("webhooks_create", CALL))
+    assert said["verdict"] == "applied"
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_call_that_the_agent_gives_up(service, tmp_path):
+    """A call that the agent cancels, with the server alive, is settled by the next one of its key."""
+    service.script("webhooks.create", "apply, then hang 30")
+    async with Host(tmp_path, service) as host:
+        with pytest.raises(Exception):  # noqa: B017, PT011 - what the SDK raises is its own
+            await host.agent.call_tool(
+                "webhooks_create", CALL, read_timeout_seconds=1.0
+            )
+        await service.arrived("webhooks.create")
+        said = facts(await host.agent.call_tool("webhooks_create", CALL))
+    assert said["verdict"] == "applied"
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_no_token_anywhere(service, tmp_path):
+    """The credential is in no answer, and in nothing that the server prints or stores."""
+    service.script("users.get", "401 raw")
+    async with Host(tmp_path, service) as host:
+        tools = await host.agent.list_tools()
+        said = [tools, await host.agent.call_tool("webhooks_create", CALL)]
+        said.append(await host.agent.call_tool("users_get", {"user_id": "usr_1"}))
+        said.append(await host.agent.call_tool("users_get", {"user_id": 7}))
+    texts = " ".join(map(str, said)) + host.errors.read_text()
+    assert service.api_key not in texts
+    secret = json.loads((tmp_path / "secrets.jsonl").read_text())["secret"]
+    assert secret not in texts
+    for file in tmp_path.glob("calls.db*"):
+        assert service.api_key.encode() not in file.read_bytes()
+        assert secret.encode() not in file.read_bytes()
+    assert "Traceback" not in host.errors.read_text()
+
+
+async def test_second_server(service, tmp_path):
+    """A journal in a file has one server at a time; the other says so."""
+    async with Host(tmp_path, service) as host:
+        other = Host(tmp_path, service)
+        number = host.number
+        with pytest.raises(Exception):  # noqa: B017, PT011 - what the SDK raises is its own
+            await other.connect()
+        await other.disconnect()
+        (tmp_path / "number").write_text(str(number))
+        said = facts(await host.agent.call_tool("webhooks_create", CALL))
+        assert said["verdict"] == "applied"
+    assert "calls.db" in host.errors.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_signals_end_it(service, tmp_path, number):
+    """Ctrl-C and SIGTERM end the server, although its input is open."""
+    environment = {
+        **os.environ,
+        "INVSVC_BASE_URL": service.base_url,
+        "INVSVC_API_KEY": service.api_key,
+    }
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "invsvc_async.cli", "mcp", "--read-only",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=tmp_path,
+        env=environment,
+    )  # fmt: skip
+    assert b"tools on standard input" in await child.stderr.readline()
+    child.send_signal(number)
+    out, errors = await asyncio.wait_for(child.communicate(), 60)
+    assert child.returncode in {130, -number}
+    assert out == b""
+    assert b"Traceback" not in errors
+
+
+async def test_lines_that_are_no_messages(service, tmp_path):
+    """Lines that are no JSON, or are too long, are dropped; the next message is answered."""
+    environment = {
+        **os.environ,
+        "INVSVC_BASE_URL": service.base_url,
+        "INVSVC_API_KEY": service.api_key,
+    }
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "invsvc_async.cli", "mcp", "--read-only",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=2**20,
+        cwd=tmp_path,
+        env=environment,
+    )  # fmt: skip
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    child.stdin.write(b"no json\n" + b"x" * 9_000_000 + b"\n" + b"\xff\xfe\n[]\n")
+    child.stdin.write(json.dumps(first).encode() + b"\n")
+    await child.stdin.drain()
+    async with asyncio.timeout(60):
+        while json.loads(line := await child.stdout.readline()).get("id") != 1:
+            pass
+    assert json.loads(line)["result"]["serverInfo"]["name"] == "invsvc"
+    child.stdin.close()
+    _, errors = await asyncio.wait_for(child.communicate(), 60)
+    assert child.returncode == 0
+    assert b"Traceback" not in errors
