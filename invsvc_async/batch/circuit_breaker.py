@@ -242,6 +242,7 @@ class CircuitBreaker:
         if (
             exchange.end is End.NOT_SENT
             or exchange.status in _REFUSED
+            or exchange.given_up
             or self._core.under_way.closed
         ):
             return

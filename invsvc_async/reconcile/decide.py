@@ -436,6 +436,38 @@ def _in_window(
     return shown(known, finding, reading)
 
 
+def shows_under_way(known: Known, reading: Reading) -> bool:
+    """
+    Return whether *reading*, which was made while the last attempt hung, shows the write.
+
+    *known* has that attempt as lost, because it would be given up. The proof is the one that APPLIED needs
+    while a settle window is open. What the reading does not show proves nothing.
+    """
+    if not is_evidence(known, reading):
+        return False
+    return _in_window(known, find(known, reading), reading) is not None
+
+
+def reader_beside(known: Known) -> str | None:
+    """
+    Return the name of the read that may show the write while its request hangs; ``None`` if there is none.
+
+    No user-supplied reader: it may need a place among the calls, which requests that hang may have taken.
+    """
+    name = _reader(known)
+    if known.intent.reader is not None or name == JOURNEY_READER:
+        return None
+    # One that was sent twice waits for a read after the windows.
+    return None if _needs_audit(known) else name
+
+
+def may_show_from(known: Known) -> float:
+    """Return the local time from which a read may show the write while its request hangs."""
+    if known.kind.creates or known.kind.shows_change:
+        return known.sends[0].began  # its time tells
+    return known.current_from
+
+
 def _unreadable(known: Known, reading: Reading) -> Done:
     """Return UNKNOWN, because the state must not be read."""
     reason = f"reading the state was refused with HTTP {reading.status}"

@@ -48,6 +48,8 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     started: float = nan
     ended: float = nan
     timed_out: bool = False
+    has_left: bool = False  # a byte of it may have been sent
+    given_up: bool = False  # its answer is not needed any more
 
     @property
     def was_begun(self) -> bool:

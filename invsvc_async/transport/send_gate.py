@@ -146,6 +146,7 @@ class Gate(aiohttp.Payload):
             # now: closed twice, the transport loses it
             self._tls = getattr(transport, "_ssl_protocol", None)
             exchange.started = now
+            exchange.has_left = True
             return
         self.refusal = refusal
         raise RefusedError(refusal)

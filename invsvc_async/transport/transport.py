@@ -186,6 +186,14 @@ class Transport:
                 self._make_room(self._knee)
         return exchange
 
+    def give_up(self, exchange: Exchange) -> None:
+        """End *exchange*, if it is under way, as lost: a read has shown its effect."""
+        for gate in self._in_flight:
+            if gate.exchange is exchange:
+                exchange.given_up = True
+                gate.interrupt()
+                return
+
     @asynccontextmanager
     async def stream(self, exchange: Exchange) -> AsyncGenerator[Download]:
         """
@@ -338,6 +346,10 @@ class Transport:
         exchange = gate.exchange
         if self._closed:
             exchange.error = ConnectionAbortedError("the client was closed")
+        elif exchange.given_up:
+            exchange.error = ConnectionAbortedError(
+                "a read had shown it, so the answer was not waited for any longer"
+            )
         elif gate.refusal and not gate.opened:  # aiohttp's own error says less
             exchange.error = ConnectionError(gate.refusal)
         else:

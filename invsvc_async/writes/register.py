@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.single_flight import SingleFlight
+from invsvc_async.writes.hanging import HangingSends
 from invsvc_async.writes.lines import Lines
 from invsvc_async.writes.open_writes import OpenWrites
 from invsvc_async.writes.shown import Shown
@@ -103,6 +104,7 @@ class WriteRegister:
         self.ended: EndedWrites = EndedWrites()
         self.listings: SingleFlight = SingleFlight()
         self.looking: asyncio.Lock = asyncio.Lock()
+        self.hanging: HangingSends = HangingSends()
 
     # --- of more than one part
 

@@ -11,20 +11,28 @@ or a cancellation, may end the send between any two of them:
 5. Send.
 6. Add the end to the history, in a ``finally``. Then the mark is void.
 7. Note for the other writes whether it has left.
+8. Add what a read has shown meanwhile, if the answer is lost. See ``hanging``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.history import End
+from invsvc_async.writes.hanging import SendUnderWay
 from invsvc_async.writes.late_modules import load_for
+from invsvc_async.writes.look_beside import look_beside
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.history import Send
+    from msgspec import Raw
+
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.history import Reading, Send
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.run_journal import RunJournal
     from invsvc_async.writes.write_run import WriteRun
@@ -55,13 +63,21 @@ async def send_once(run: WriteRun[T], send: Send) -> None:
         run.record.add(run.answers.not_sent(error, started, core.clock.now()))
         return
     run.place.take()
+    hanging = core.writes.hanging
+    beside = partial(look_beside, run, send)
+    sending = SendUnderWay(exchange, core.clock, beside, copy_context())
     try:
         if run.journal is not None:
             await _store_send(run, run.journal, send, started, exchange)
         run.record.mark(send, started)
+        if request.operation.reader is not None:
+            hanging.begin(sending)
         await options.send(request, exchange)
     finally:
         _record_end(run, exchange, send)
+        hanging.end(sending)
+    if sending.found is not None and exchange.end is End.LOST:
+        _add_found(run, *sending.found)
     if exchange.status == 401:
         await _renew_token(run, exchange, send)
 
@@ -87,6 +103,12 @@ async def _store_send(
         latest = min(latest, send.not_after)
     journal.has_taken(run.record.intent)
     exchange.not_after = latest
+
+
+def _add_found(run: WriteRun[T], reading: Reading, shown: Wire | Raw) -> None:
+    """Add *reading*, which has shown the write while its request hung, and its JSON."""
+    run.result.read = reading.seen, shown
+    run.record.add(reading)
 
 
 def _record_end(run: WriteRun[T], exchange: Exchange, send: Send) -> None:

@@ -13,11 +13,25 @@ from invsvc_async.reconcile.history import ErrorFacts, Reading
 from invsvc_async.writes.state_reads import StateReader
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
     from invsvc_async.writes.write_run import WriteRun
 
 
 T = TypeVar("T")
+
+
+async def look_while_it_hangs(
+    run: WriteRun[T], known: Known, name: str
+) -> tuple[Reading, Wire | Raw]:
+    """Read the state while the request of *run* hangs, which *known* has as lost. Return its JSON, too."""
+    looks = StateReader(
+        run.spec.options, known.intent, run.current_intent, own=run.spec.reader
+    )
+    reading = await looks.look(name, lane="settle")
+    return _with_steadiness(run, known, reading), looks.shown
 
 
 async def look(run: WriteRun[T], name: str) -> Reading:
@@ -40,6 +54,11 @@ async def look(run: WriteRun[T], name: str) -> Reading:
             "deployment lacks the read, and updates in doubt stay UNKNOWN. Set "
             "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
         )
+    return _with_steadiness(run, known, reading)
+
+
+def _with_steadiness(run: WriteRun[T], known: Known, reading: Reading) -> Reading:
+    """Return *reading* with whether the service's clock was set since the write began, as answers show."""
     since = start_of((*run.record.history, reading)[0])
     if run.core.server_clock.is_steady(since, known.policy.clock_slack):
         return reading

@@ -174,6 +174,20 @@ def _alone() -> list[SetUp]:
         *each("in sequence, reads that lag, clocks unknown", stale=1.5, bounds=None),
         *each("in sequence, reads that lag", ["webhooks.update, three"], stale=1.5),
         *each("in sequence, reads that lag by 5 s", (*CHANGES, *UNDATED), stale=LAG),
+        *each(
+            "in sequence, hung, looked at",
+            first=(a.OK, a.HUNG),
+            beside=(1.0,),
+            again=(a.OK,),
+        ),
+        *each(
+            "in sequence, reads that lag by 5 s, hung, looked at",
+            (*CHANGES, *UNDATED),
+            stale=LAG,
+            first=(a.OK, a.HUNG),
+            beside=(1.0, 5.5),
+            again=(a.OK,),
+        ),
     ]
 
 

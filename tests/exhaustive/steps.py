@@ -25,7 +25,7 @@ from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.reconcile.server_clock import bounds_of
 from invsvc_async.writes.new_intent import before, with_before
 from invsvc_async.writes.register import WriteRegister
-from tests.exhaustive.answers import LATE
+from tests.exhaustive.answers import GIVEN_UP, LATE
 from tests.exhaustive.client import (
     claims_of,
     closes_at,
@@ -62,6 +62,7 @@ class Subject:
     decide: Callable[..., Any]
     known: Callable[..., Any]
     stored: Callable[..., Any]
+    shows_under_way: Callable[..., bool]
     register: Callable[..., Any] = WriteRegister
     before: Callable[..., Any] = before
     with_before: Callable[..., Any] = with_before
@@ -345,6 +346,8 @@ class Steps:
         first = setup.first if setup.later is None or not run.number else setup.later
         for ending in first if run.sends == 0 else setup.again:
             yield from self._attempt(node, run, send, ending)
+            if ending.window is not None:
+                yield from self._read_beside(node, run, send, ending)
         for crash in setup.crashes if node.kills < setup.kills else ():
             if self.setup.runs > 1 and crash.client != "next":
                 continue
@@ -370,6 +373,38 @@ class Steps:
             worlds = [_in_flight(node.world, run.number, run.now, over + setup.late)]
         for world in worlds:
             yield self._attempted(node._replace(world=world), run, send, ending, over)
+
+    def _read_beside(
+        self, node: Node, run: Run, send: Send, ending: Ending
+    ) -> Iterator[Node]:
+        """Read while the request hangs that would end so, and give it up where the read shows the write."""
+        setup = self.setup
+        for after in setup.beside:
+            given_up = attrs.evolve(GIVEN_UP, took=after + setup.took)
+            ended = run.now + given_up.lasts(send.attempt_timeout)
+            if ended > run.now + ending.lasts(send.attempt_timeout):
+                continue
+            over = ended + WINDOWS["long"]
+            world = _in_flight(node.world, run.number, run.now, over + setup.late)
+            sent = self._attempted(
+                node._replace(world=world), run, send, given_up, over
+            )
+            looking = sent.runs[run.number]._replace(now=run.now + after)
+            for way in evolve(world, looking.now - setup.lag, setup.model, setup.acts):
+                then = sent._replace(world=way)
+                for earlier in (None, *self._earlier(way, looking)):
+                    for shown in self._shown(then, looking, looking.now, earlier):
+                        if self._is_given_up(shown.runs[run.number]):
+                            yield shown
+
+    def _is_given_up(self, run: Run) -> bool:
+        """Return whether the last read of *run* shows the write, so that its request is given up."""
+        known = self._known(run)
+        if not self.subject.shows_under_way(known, run.history[-1]):
+            return False
+        decision = self.subject.decide(self._known(run))
+        hold(ENDING, isinstance(decision, Done), "given up, and no verdict")
+        return True
 
     def _attempted(
         self, node: Node, run: Run, send: Send, ending: Ending, over: float

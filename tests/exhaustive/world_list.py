@@ -237,6 +237,38 @@ def _sends() -> list[SetUp]:
     ]
 
 
+def _hanging() -> list[SetUp]:
+    """List worlds in which a read is made while a request hangs."""
+    hung: dict[str, Any] = {"first": (a.HUNG,), "beside": (1.0, 6.0)}
+    return [
+        *each("hung, looked at", again=(a.OK, a.HUNG), afterwards=AFTER, **hung),
+        *each("hung, looked at, killed", crashes=CRASHES, **hung),
+        *each("hung, looked at, wide", bounds=WIDE, **hung),
+        *each("hung, looked at, none", bounds=None, stamped=False, **hung),
+        *(
+            setup
+            for write, acts in ACTS.items()
+            for setup in each(
+                "hung, looked at, others act",
+                (write,),
+                again=(a.OK,),
+                acts=acts,
+                acting=1,
+                **hung,
+            )
+        ),
+        *each(
+            "hung, looked at, already so", JOURNEY, thing=(WANTED, 0, 0.0, 0), **hung
+        ),
+        *each(
+            "hung, looked at, already so",
+            ("webhooks.update",),
+            thing=(WANTED, 0, 0),
+            **hung,
+        ),
+    ]
+
+
 _BRIEFLY = (Crash("settle"), Crash("resume", 20.0))
 _WAITING = ReconcilePolicy(wait_when_limited=True)
 
@@ -772,8 +804,19 @@ def _lagging() -> list[SetUp]:
         "late": 1.0,
         "policy": _CURRENT,
     }
+    hung = [
+        attrs.evolve(
+            setup,
+            name=f"{setup.name}, hung, looked at",
+            first=(a.HUNG,),
+            beside=(1.0, 3.0, 5.5),
+            crashes=(),
+        )
+        for setup in setups
+    ]
     return [
         *setups,
+        *hung,
         *each("500s that commit 3 s later", (*CREATE, *TAGGED, *TEAM), **late),
     ]
 
@@ -845,7 +888,7 @@ def _large() -> list[SetUp]:
 # Of the worlds below, those that take minutes to be walked whole: a write in part, and a kill anywhere.
 _TOO_LARGE = re.compile("(journeys|webhooks).update: in part, killed").fullmatch
 _ALL = [
-    *_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_of_others(), *_creates(), *_lagging(), *OWN_WORDS, *SIBLINGS,
+    *_reads(), *_sends(), *_hanging(), *_kills(), *_acting(), *_changes(), *_of_others(), *_creates(), *_lagging(), *OWN_WORDS, *SIBLINGS,
 ]  # fmt: skip
 SMALL = [setup for setup in _ALL if not _TOO_LARGE(setup.name)]
 LARGE = [*_large(), *(setup for setup in _ALL if _TOO_LARGE(setup.name))]

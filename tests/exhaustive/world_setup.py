@@ -88,6 +88,8 @@ class SetUp:
     # The list may leave any webhook out, and shows that by its count, by its flag (has_more), or by both.
     crowd: Literal["both", "count", "flag"] | None = None
     reader: str | None = None  # the caller's own
+    # s from a send that has no answer yet, at one of which a read may be made beside it
+    beside: tuple[float, ...] = ()
     overslept: float = 0.0  # s that each wait takes longer than was asked for
     dawdle: float = 0.0  # s that may pass between a decision to send and the send
     runs: int = 1
