@@ -249,6 +249,8 @@ async def test_kind_of_a_file(service, tmp_path):
     ):
         async with console_page(tmp_path / f"{name}.db", service=service) as page:
             assert (await page.data("about"))["kind"] == kind
+    async with console_page(f"{tmp_path}/journal.db?namespace=x") as page:
+        assert (await page.data("about"))["kind"] == "journal"
     (tmp_path / "text.db").write_text("no database at all, whatever its name is")
     (tmp_path / "empty.db").touch()
     for name, words in (
