@@ -300,6 +300,48 @@ async def _watched() -> None:
         await asyncio.wait([running])
 
 
+def console() -> None:
+    """Picture the console with the question before a write is resolved; needs Chromium."""
+    asyncio.run(_asked())
+
+
+async def _asked() -> None:
+    from invsvc_async import ApiKey, Client
+    from invsvc_async.simulator import Simulator
+    from tests.cli.opened_console import running_console
+    from tests.support.browser import browser
+
+    async with Simulator() as service:
+        service.script("sheets.save_mapping", "apply, then reset")
+        service.script("journeys.update", "403")
+        async with Client(
+            service.base_url, ApiKey(service.api_key), journal="orders.db"
+        ) as client:
+            for month in ("March", "April"):
+                await client.journeys.update("jrn_1", name=month).keyed(month).outcome()
+            write = client.sheets.save_mapping({"sheet": "May"})
+            await write.keyed("sheet May").outcome()
+    async with (
+        running_console("orders.db") as url,
+        browser(Path.cwd() / "profile") as page,
+    ):
+        await page.open(url, 1280, 720)
+        row = "[...document.querySelectorAll('#rows tr')].find(each => each.textContent.includes('sheet'))"
+        await page.until(row + " && true")
+        await page.run(row + ".click()")
+        await page.until(
+            "document.querySelector('button[data-change=resolve]') && true"
+        )
+        await page.run("document.querySelector('button[data-change=resolve]').click()")
+        found = {"of": "conn_1", "because": "seen in the dashboard", "by": "ann"}
+        for name, words in found.items():
+            await page.run(f"document.getElementById('{name}').value = '{words}'")
+        await page.run("document.getElementById('applied').click()")
+        await page.run("document.getElementById('finding-next').click()")
+        await page.until("document.getElementById('question').open")
+        (HERE / "_static" / "console.png").write_bytes(await page.picture())
+
+
 async def _run(batch: Batch) -> None:
     async for _ in batch.run("writes.jsonl"):
         pass
@@ -307,7 +349,7 @@ async def _run(batch: Batch) -> None:
 
 PICTURES = {
     "demo": demo, "list": list_, "write": write, "batch": batch, "doctor": doctor, "inspector": inspector,
-    "batch-watch": batch_watch,
+    "batch-watch": batch_watch, "console": console,
 }  # fmt: skip
 
 

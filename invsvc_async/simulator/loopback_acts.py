@@ -31,7 +31,7 @@ _IDLE: Final = 12 * 3600.0  # s after its last request, after which a session en
 LONGEST: Final = 64 << 10  # bytes of a request
 
 
-class RefusedError(Exception):
+class ActRefusedError(Exception):
     """What was asked for is not done: it cannot be done, or is no longer what was shown."""
 
 
@@ -76,7 +76,7 @@ def acting(
             return replies.answer(403, {"problem": words}, dict(headers))
         try:
             told = await act(token, await _asked_in(request))
-        except RefusedError as error:
+        except ActRefusedError as error:
             return replies.answer(409, {"problem": str(error)}, dict(headers))
         except (ValueError, TypeError, KeyError) as error:
             return replies.answer(400, {"problem": str(error)}, dict(headers))

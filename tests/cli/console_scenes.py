@@ -13,7 +13,7 @@ from invsvc_async.cli.store_options import JOURNAL, StoreOptions
 from invsvc_async.durable.resolve import resolution, resolve
 from invsvc_async.errors import JournalError
 from invsvc_async.events.stores import open_store
-from invsvc_async.simulator.loopback_acts import RefusedError, Sessions
+from invsvc_async.simulator.loopback_acts import ActRefusedError, Sessions
 from tests.batch.conftest import client_of
 from tests.cli.opened_console import Page, Told, console_page, running_console
 from tests.cli.test_events import fill
@@ -215,17 +215,17 @@ async def confirmation_is_for_once(service: Simulator, folder: Path) -> None:
     asked = await questions.ask("s", {})
     now[0] = 299.0
     await questions.confirm("s", asked)
-    with pytest.raises(RefusedError, match="already"):
+    with pytest.raises(ActRefusedError, match="already"):
         await questions.confirm("s", asked)
     assert counted.done == 1
     late = await questions.ask("s", {})
     now[0] += 301.0
-    with pytest.raises(RefusedError, match="too long ago"):
+    with pytest.raises(ActRefusedError, match="too long ago"):
         await questions.confirm("s", late)
     first = await questions.ask("s", {})
     for _ in range(100):
         await questions.ask("s", {})
-    with pytest.raises(RefusedError):
+    with pytest.raises(ActRefusedError):
         await questions.confirm("s", first)
     assert counted.done == 1
 

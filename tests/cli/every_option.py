@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # Commands that run until they are interrupted, and what they print once they do what they are for.
 LASTING = {
     "serve": "base_url", "listen": "Listening on", "batch watch": "data_url", "outbox watch": "data_url",
-    "journal watch": "data_url", "batch worker": "waiting for work", "outbox work": "sending",
+    "journal watch": "data_url", "console": "console_url", "batch worker": "waiting for work", "outbox work": "sending",
 }  # fmt: skip
 
 

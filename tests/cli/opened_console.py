@@ -111,7 +111,11 @@ class Page:
 
 @asynccontextmanager
 async def running_console(
-    place: object, kind: str | None = None, *, service: Simulator | None = None
+    place: object,
+    kind: Any = None,
+    *,
+    service: Simulator | None = None,
+    table: str = "invsvc_delivery",
 ) -> AsyncGenerator[str]:
     """Run ``invsvc console`` of the store at *place*; yields the address of its page."""
     variables = {}
@@ -124,7 +128,9 @@ async def running_console(
     restored = as_json.set(True)
     with patch.dict(os.environ, variables):
         with contextlib.redirect_stdout(printed):
-            running = asyncio.create_task(console(ConsoleOptions(str(place), kind)))
+            running = asyncio.create_task(
+                console(ConsoleOptions(str(place), kind, table))
+            )
             await until(lambda: running.done() or "\n" in printed.getvalue())
         as_json.reset(restored)
         if running.done():
@@ -137,11 +143,11 @@ async def running_console(
 
 @asynccontextmanager
 async def console_page(
-    place: object, kind: str | None = None, *, service: Simulator | None = None
+    place: object, kind: Any = None, **more: Any
 ) -> AsyncGenerator[Page]:
     """Run a console and load its page."""
     async with (
-        running_console(place, kind, service=service) as url,
+        running_console(place, kind, **more) as url,
         aiohttp.ClientSession() as http,
     ):
         yield await Page(http, url).load()

@@ -1005,6 +1005,35 @@ OF_EVENTS["events replay"]["--handler"] = Case(
 OF_EVENTS["events drop"]["--yes/-y"] = OF_EVENTS["events drop"].pop("--yes")
 
 
+# --- the console
+
+
+def console_data(world: World, printed: str) -> tuple[int, str]:
+    """Return what the page of a console says of its store, and its list."""
+    address = facts_of(printed)["console_url"]
+    texts = [ask(world, f"{address}data?view={view}")[1] for view in ("about", "list")]
+    return 200, "".join(texts)
+
+
+def console_shows(*texts: str):
+    return lambda ran: all(text in str(ran.seen) for text in texts)
+
+
+CONSOLE = cases("console app.db", JSON, store="journal")(
+    kind=option("--kind batch", prints("not a batch")),
+    table=option(
+        "--table {table}", console_shows("invoice.created"), line="console {events} --kind events", prepare=with_table,
+        store="", meanwhile=console_data,
+    ),
+    port=option("--port {port}", at_port),
+    open=option("--open", lambda ran: ran.opened, instead="--no-open", variables={"DISPLAY": ":0"}),
+    profile={
+        **PROFILE["--profile"], "line": "console postgresql://127.0.0.1:1/nowhere?journal=j", "store": "",
+    },
+)  # fmt: skip
+CONSOLE["--open/--no-open"] = CONSOLE.pop("--open")
+
+
 # --- judging clients
 
 CLIENT = """
@@ -1065,7 +1094,7 @@ ROOT = {
 }
 
 CASES: dict[str, dict[str, Case]] = {
-    "": ROOT, "serve": SERVED, "listen": LISTENED, "trigger": TRIGGERED, "outbox schema": SCHEMA,
+    "": ROOT, "serve": SERVED, "listen": LISTENED, "trigger": TRIGGERED, "outbox schema": SCHEMA, "console": CONSOLE,
     **READ, **WRITTEN, **SENT, **views("batch"), **views("outbox"), **views("journal"), **OF_EVENTS, **JUDGED,
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 from typer.core import TyperGroup
 
-from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, show_groups
+from invsvc_async.cli.commands.report import counts_of, show_groups
 from invsvc_async.cli.commands.stores import attach
 from invsvc_async.cli.files import check_outputs, existing_file
 from invsvc_async.cli.options import (
@@ -32,6 +32,7 @@ from invsvc_async.cli.output import (
     reporting,
 )
 from invsvc_async.cli.progress import batch_bar
+from invsvc_async.cli.report_views import INPUT_INCOMPLETE
 from invsvc_async.cli.signals import handled, interruptible, stop_signals
 from invsvc_async.cli.store_options import BATCH, Place
 from invsvc_async.errors import BatchStoppedError

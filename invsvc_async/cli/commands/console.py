@@ -145,8 +145,9 @@ def _kind_of(address: str) -> str:
         raise misuse("an address in PostgreSQL may have several: say which", "--kind")
     check_path(address, "console")
     from invsvc_async.durable.store.file_kind import kind_of_file
+    from invsvc_async.durable.store.opening import without_names
 
-    path = Path(address)
+    path = Path(without_names(address)[0])
     if not path.is_file():
         raise misuse(f"{address}: there is no such file", "ADDRESS")
     try:

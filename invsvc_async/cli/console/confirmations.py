@@ -10,7 +10,7 @@ import attrs
 
 from invsvc_async.cli.console.page_texts import plain_facts, visible_texts
 from invsvc_async.errors import InvsvcError, JournalError
-from invsvc_async.simulator.loopback_acts import RefusedError
+from invsvc_async.simulator.loopback_acts import ActRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ class Change:
     """
     What would be done, and to what, as it is *now*; *do* does it, and returns what it has done in words.
 
-    *do* raises RefusedError if what it would change is no longer as it was shown.
+    *do* raises ActRefusedError if what it would change is no longer as it was shown.
     """
 
     title: str
@@ -64,7 +64,7 @@ class Console(Protocol):
         Return the change that is asked for.
 
         Raises:
-            RefusedError: It cannot be done.
+            ActRefusedError: It cannot be done.
             ValueError: The request does not say what is to be done, or to what.
         """
         ...
@@ -96,13 +96,13 @@ class Questions:
         Return what the page of *session* shows of the change that is *asked* for, with a token to confirm it.
 
         Raises:
-            RefusedError: It cannot be done.
+            ActRefusedError: It cannot be done.
             ValueError: The request does not say what is to be done, or to what.
         """
         try:
             change = await self._shown.change(asked)
         except JournalError as error:
-            raise RefusedError(str(error)) from error
+            raise ActRefusedError(str(error)) from error
         token = secrets.token_urlsafe(24)
         self._waiting[session, token] = self._steady(), change
         while len(self._waiting) > _MOST:
@@ -114,12 +114,12 @@ class Questions:
         Do what *session* was asked with a token, once; return what was done.
 
         Raises:
-            RefusedError: There is no such question any more, or what it showed has changed.
+            ActRefusedError: There is no such question any more, or what it showed has changed.
         """
         token = str(asked.get("confirmation"))
         found = self._waiting.pop((session, token), None)
         if found is None or self._steady() - found[0] > _PATIENCE:
-            raise RefusedError(_GONE)
+            raise ActRefusedError(_GONE)
         return {"done": visible_texts([await found[1].do()])[0]}
 
 

@@ -18,7 +18,7 @@ from invsvc_async.cli.event_views import (
 from invsvc_async.cli.output import counted
 from invsvc_async.errors import InvsvcError
 from invsvc_async.events.stores import STATES
-from invsvc_async.simulator.loopback_acts import RefusedError
+from invsvc_async.simulator.loopback_acts import ActRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -111,7 +111,7 @@ class EventConsole:
             raise ValueError(f"change: there is no {change!r}")
         for event in seen:
             if change not in _changes_of(event):
-                raise RefusedError(
+                raise ActRefusedError(
                     f"event {event.id}: “{BUTTONS[change]}” is not for an event that is {event.state}, as "
                     "this one is. Nothing was done."
                 )
@@ -151,9 +151,9 @@ class EventConsole:
                 is_same = await self._event(event.id) == event
                 many += is_same and await act(event)
         except InvsvcError as error:
-            raise RefusedError(str(error)) from error
+            raise ActRefusedError(str(error)) from error
         if not many:
-            raise RefusedError(f"{_CHANGED}.")
+            raise ActRefusedError(f"{_CHANGED}.")
         done = "revived" if change == "revive" else "dropped"
         left = len(seen) - many
         words = f"{counted(many, 'event')} {done}."
@@ -162,7 +162,7 @@ class EventConsole:
     async def _seen(self, number: int) -> StoredEvent:
         event = await self._event(number)
         if event is None:
-            raise RefusedError("There is no such event any more. Nothing was done.")
+            raise ActRefusedError("There is no such event any more. Nothing was done.")
         return event
 
     async def _event(self, number: int) -> StoredEvent | None:

@@ -14,7 +14,7 @@ from invsvc_async.durable.records import may_be_sent, verdict_and_record
 from invsvc_async.durable.resolve import resolution, resolve
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.simulator.loopback_acts import RefusedError
+from invsvc_async.simulator.loopback_acts import ActRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -62,7 +62,9 @@ class WriteChanges:
         for name in names:
             entry = await self._entries.entry(name)
             if entry is None:
-                raise RefusedError("There is no such write any more. Nothing was done.")
+                raise ActRefusedError(
+                    "There is no such write any more. Nothing was done."
+                )
             found[name] = entry
         return found
 
@@ -74,12 +76,12 @@ class WriteChanges:
         return self._entries.key_of(entry)
 
     def _check(self, change: str, seen: Seen) -> None:
-        """Raise RefusedError if one of the writes is in a state in which it cannot be changed so."""
+        """Raise ActRefusedError if one of the writes is in a state in which it cannot be changed so."""
         for entry in seen.values():
             if change not in changes_of(self._kind, entry):
                 key = self._entries.key_of(entry)
                 state = entry.verdict or ("to do", "sending")[entry.state]
-                raise RefusedError(
+                raise ActRefusedError(
                     f"{key}: “{BUTTONS[change]}” is not for a write that is {state}, as this one is. "
                     "Nothing was done."
                 )
@@ -110,10 +112,10 @@ class WriteChanges:
                 for name, before in seen.items():
                     now = await entries.entry(name)
                     if now is None or not is_same_row(now, before):
-                        raise RefusedError(f"{entries.key_of(before)}: {_CHANGED}.")
+                        raise ActRefusedError(f"{entries.key_of(before)}: {_CHANGED}.")
                 return await act(entries, seen)
         except InvsvcError as error:
-            raise RefusedError(str(error)) from error
+            raise ActRefusedError(str(error)) from error
 
     async def _retry(self, seen: Seen) -> Change:
         self._check("retry", seen)
@@ -200,7 +202,7 @@ async def _reopened(entries: Entries, seen: Seen) -> str:
     verdicts = {str(entry.verdict) for entry in seen.values()}
     marked = await entries.do_again(seen, verdicts=verdicts)
     if not marked:
-        raise RefusedError(f"{_CHANGED}.")
+        raise ActRefusedError(f"{_CHANGED}.")
     left = len(seen) - len(marked)
     words = f"{counted(len(marked), 'write')} to be done again."
     return f"{words} {left:,} changed meanwhile, and stayed." if left else words
@@ -212,7 +214,7 @@ async def _dropped(entries: Entries, seen: Seen) -> str:
     for name, before in seen.items():
         many += await entries.drop(name, seen=before)
     if not many:
-        raise RefusedError(f"{_CHANGED}.")
+        raise ActRefusedError(f"{_CHANGED}.")
     left = len(seen) - many
     words = f"{counted(many, 'write')} dropped."
     return f"{words} {left:,} changed meanwhile, and stayed." if left else words

@@ -103,7 +103,7 @@ class WriteConsole:
 
     async def _report(self) -> WireObject:
         from invsvc_async.batch.reports.summary import report_of
-        from invsvc_async.cli.commands.report import operations_table, report_in_words
+        from invsvc_async.cli.report_views import operations_table, report_in_words
 
         found = await report_of(self._entries, name_of(self._at.place), self._kind.name)
         return {
