@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 _DONE = "Nothing: it is done. Do not call it again for the same action."
 _AGAIN = "Call it again with the same key and the same arguments."
 _ANOTHER_ACTION = (
-    "For something else than what was called first, such as corrected arguments, use a key of its own, made of "
-    "the new action."
+    "For something else than what was called first, such as corrected arguments, use a key of its own, made "
+    "of the new action."
 )
 _NEXT: Final = {
     Verdict.APPLIED: _DONE,
     Verdict.NOT_APPLIED: f"Nothing was changed. {_AGAIN}",
     Verdict.REFUSED: (
-        "Nothing was changed. Read in `error` why, and correct the arguments. Corrected arguments are another "
-        "action, so they need another key: the old one with -corrected at its end, for example."
+        "Nothing was changed. Read in `error` why, and correct the arguments. Corrected arguments are "
+        "another action, so they need another key: the old one with -corrected at its end, for example."
     ),
     Verdict.SUPERSEDED: (
         "Do not send it again: that would undo what somebody else did. Read the current state, and ask the "
@@ -60,17 +60,18 @@ _REFUSED_FOR_NOW: Final = {  # by the status of the answer: the arguments are no
     401: "Nothing was changed. The credential or the plan does not allow it. Tell the person you work for.",
     403: "Nothing was changed. The credential or the plan does not allow it. Tell the person you work for.",
     409: (
-        "Nothing was changed. The state of the thing conflicts with it. Read the current state; if it still is "
-        "wanted then, call it again with the same key and the same arguments."
+        "Nothing was changed. The state of the thing conflicts with it. Read the current state; if it still "
+        "is wanted then, call it again with the same key and the same arguments."
     ),
     429: (
-        "Nothing was changed, because there were too many requests. Wait, then call it again with the same key "
-        "and the same arguments."
+        "Nothing was changed, because there were too many requests. Wait, then call it again with the same "
+        "key and the same arguments."
     ),
 }
 _NO_READ = (
-    "It may have happened, and the service has no read that shows it. Never use another key for it: that could "
-    "do it twice. Tell the person you work for, who can look and store what is found: invsvc journal resolve."
+    "It may have happened, and the service has no read that shows it. Never use another key for it: that "
+    "could do it twice. Tell the person you work for, who can look and store what is found: invsvc journal "
+    "resolve."
 )
 _OVERTAKEN = (
     "Nothing was changed, because a newer write to the same thing was sent. Read the current state; write "
@@ -88,8 +89,8 @@ _SECRETS: Final = {
     "returned": "The webhook's secret is not shown to agents.",
     "not stored": "The webhook's secret is not shown to agents.",
     "lost": (
-        "The answer with the webhook's secret was lost, and no later one has it. The webhook exists. Tell the "
-        "person you work for; do not make another one by yourself."
+        "The answer with the webhook's secret was lost, and no later one has it. The webhook exists. Tell "
+        "the person you work for; do not make another one by yourself."
     ),
 }
 _THROWN_AWAY: Final = (
@@ -194,7 +195,7 @@ def of_write(
     """
     verdict = outcome.verdict
     following = _next_of(operation, outcome)
-    message = f"{operation.name} under the key {ascii(key)}: {_SAYS[verdict]}."
+    message = f"{operation.name} under the key {key!a}: {_SAYS[verdict]}."
     if outcome.replayed and outcome.verdict in (Verdict.APPLIED, Verdict.SUPERSEDED):
         message += " This was found out before, and nothing was sent now."
     if outcome.secret is not None:
@@ -298,7 +299,7 @@ def of_plan(operation: Operation, key: str, plan: WireObject, shown: Shown) -> A
         state = f"Nothing was sent. Something was done under this key before: its verdict is {done}."
     return _answer(
         operation.name,
-        f"{operation.name} under the key {ascii(key)}: this is the plan. {state}",
+        f"{operation.name} under the key {key!a}: this is the plan. {state}",
         "Show it to the person you work for. To send exactly this, call it again with the same arguments and "
         "confirm: the digest.",
         shown,
@@ -312,7 +313,7 @@ def of_other_plan(operation: Operation, key: str, shown: Shown) -> Answer:
     """Return the answer for a digest that is not of the plan of these arguments."""
     return _answer(
         operation.name,
-        f"{operation.name} under the key {ascii(key)}: confirm is not the digest of this plan. Nothing was sent.",
+        f"{operation.name} under the key {key!a}: confirm is not the digest of this plan. Nothing was sent.",
         "Call it without confirm for the plan of these arguments.",
         shown,
         is_error=True,

@@ -165,6 +165,6 @@ def _time(name: str, value: object, problems: list[str]) -> Any:
         return datetime.fromisoformat(text)
     except ValueError:
         problems.append(
-            f"{name}: {ascii(text[:40])} is no time. Use 2026-05-01T00:00:00Z, 2026-05-01 or epoch ms"
+            f"{name}: {text[:40]!a} is no time. Use 2026-05-01T00:00:00Z, 2026-05-01 or epoch ms"
         )
         return value

@@ -113,7 +113,11 @@ class Toolbox:
             page = await anext(walk)
             token = pages.token_after(page)
         return answers.of_read(
-            tool.operation, [*page], shown, continue_with=token, total=page.total_results
+            tool.operation,
+            [*page],
+            shown,
+            continue_with=token,
+            total=page.total_results,
         )
 
     # --- writes

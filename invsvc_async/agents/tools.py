@@ -30,7 +30,8 @@ _MOST_IN_KEY: Final = 200  # characters
 
 _KEY_WORDS = (
     "The business action, the same in every retry: an order number, a ticket, a row of a table. Make it of "
-    "what was asked for, never of the time or at random. The same key has one effect, however often it is used."
+    "what was asked for, never of the time or at random. The same key has one effect, however often it is "
+    "used."
 )
 _CONFIRM_WORDS = (
     "The digest of the plan. Without it, the answer is the plan and nothing is sent."
@@ -52,6 +53,7 @@ _DESCRIPTIONS: Final = {
         "Read a page of the payment complements, which register payments of invoices. Their totals are zero."
     ),
 }
+_PATTERNS: Final = "Use a name such as users.get, or a pattern such as webhooks.*."
 _TYPES: Final[Mapping[Form, WireObject]] = {
     Form.ID: {"type": "string"},
     Form.TEXT: {"type": "string"},
@@ -122,7 +124,7 @@ def tools_for(
         if not any(fnmatchcase(row.name, pattern) for row in listed):
             hint = did_you_mean(pattern, [row.name for row in listed])
             raise ConfigurationError(
-                f"only: {pattern!r} fits no operation. {hint or 'Use a name such as webhooks.* or users.get.'}"
+                f"only: {pattern!r} fits no operation. {hint or _PATTERNS}"
             )
     offered = [
         row

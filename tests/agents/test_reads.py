@@ -118,7 +118,10 @@ async def test_large_text_is_left_out(service, agent):
 
     call = {"webhook": hook.id, "description": said["value"]["description"], "key": "k"}
     refused = facts(await agent.call_tool("webhooks_update", call))
-    assert "description: holds what an answer of this server left out" in refused["message"]
+    assert (
+        "description: holds what an answer of this server left out"
+        in refused["message"]
+    )
     assert service.ledger.arrivals("webhooks.update") == 0
 
 
@@ -146,7 +149,12 @@ async def test_value_of_a_write_that_is_too_large(service, agent):
     journey = service.seed_journey(name="J", description="")
     graph = {
         "nodes": [
-            {"id": str(n), "type": "t", "position": {"x": 1, "y": 2}, "data": {"config": {"text": "z" * 9_000}}}
+            {
+                "id": str(n),
+                "type": "t",
+                "position": {"x": 1, "y": 2},
+                "data": {"config": {"text": "z" * 9_000}},
+            }
             for n in range(30)
         ],
         "edges": [],
