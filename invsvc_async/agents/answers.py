@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from invsvc_async.agents.data import LARGEST, LEFT_OUT, LONGEST_WORDS, Shown, as_json
+from invsvc_async.agents.data import (
+    LARGEST,
+    LEFT_OUT,
+    LONGEST_WORDS,
+    ModelView,
+    as_json,
+)
 from invsvc_async.codec.encode import unstructure
 from invsvc_async.errors import (
     ConfigurationError,
@@ -103,7 +109,7 @@ _PARTS_LEFT_OUT = (
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class ToolAnswer:
     """The answer to one call: *words* of this package, *data* for programs, and whether it failed."""
 
     words: str
@@ -120,11 +126,11 @@ def _answer(
     operation: str,
     message: str,
     following: str,
-    shown: Shown,
+    shown: ModelView,
     *,
     is_error: bool = False,
     **members: Wire,
-) -> Answer:
+) -> ToolAnswer:
     """Return an answer, unless its data are too large to be shown."""
     if shown.left_out:
         following = f"{following} {_PARTS_LEFT_OUT}"
@@ -143,10 +149,10 @@ def _answer(
     words = f"{message} Next: {following}"
     if len(as_json(data)) > LARGEST:
         return _too_large(head, members, is_error=is_error)
-    return Answer(words=words, data=data, is_error=is_error)
+    return ToolAnswer(words=words, data=data, is_error=is_error)
 
 
-def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> Answer:
+def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> ToolAnswer:
     """Return the answer in place of one with too much data: of a write, with all but its value."""
     why = f"The data have more than {LARGEST:,} characters, and are left out."
     small = {
@@ -158,10 +164,12 @@ def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> Answ
     following = head["next"] if is_write else "Ask for less: a smaller limit, a filter."
     data = head | small | {"message": f"{head['message']} {why}", "next": following}
     words = f"{data['message']} Next: {following}"
-    return Answer(words=words, data=data, is_error=is_error or not is_write)
+    return ToolAnswer(words=words, data=data, is_error=is_error or not is_write)
 
 
-def of_read(operation: Operation, value: object, shown: Shown, **more: Wire) -> Answer:
+def of_read(
+    operation: Operation, value: object, shown: ModelView, **more: Wire
+) -> ToolAnswer:
     """Return the answer of a read, whose *value* is a model, a list or plain data."""
     following = "Nothing more."
     if more.get("continue_with") is not None:
@@ -184,10 +192,10 @@ def of_write(
     operation: Operation,
     key: str,
     outcome: AnyOutcome,
-    shown: Shown,
+    shown: ModelView,
     *,
     keeps_secrets: bool,
-) -> Answer:
+) -> ToolAnswer:
     """
     Return the answer of a write: its verdict in words, and what to do next.
 
@@ -235,14 +243,14 @@ def _next_of(operation: Operation, outcome: AnyOutcome) -> str:
     return _NEXT[outcome.verdict]
 
 
-def _value_of(outcome: AnyOutcome, shown: Shown) -> Wire:
+def _value_of(outcome: AnyOutcome, shown: ModelView) -> Wire:
     """Return the value of a write as data.  A new webhook has no member for its secret."""
     if outcome.value is None:
         return None
     return shown.data(without_secrets(unstructure(outcome.value)), "value")
 
 
-def _error(error: InvsvcError, shown: Shown) -> Wire:
+def _error(error: InvsvcError, shown: ModelView) -> Wire:
     """Return an error as data: a text of the service may be in it."""
     return shown.data(without_secrets(plain_error(error)), "error")
 
@@ -252,8 +260,8 @@ def of_conflict(
     key: str,
     error: KeyConflictError,
     first: AnyOutcome | None,
-    shown: Shown,
-) -> Answer:
+    shown: ModelView,
+) -> ToolAnswer:
     """Return the answer for a key that has another write, whose outcome is *first* if it has one."""
     parts = shown.words("; ".join(error.problems))
     state, following = _first_write(first)
@@ -291,7 +299,9 @@ def _first_write(first: AnyOutcome | None) -> tuple[str, str]:
     )
 
 
-def of_plan(operation: Operation, key: str, plan: WireObject, shown: Shown) -> Answer:
+def of_plan(
+    operation: Operation, key: str, plan: WireObject, shown: ModelView
+) -> ToolAnswer:
     """Return the plan of a write that was not sent."""
     done = plan.get("already")
     state = "Nothing was sent."
@@ -309,7 +319,7 @@ def of_plan(operation: Operation, key: str, plan: WireObject, shown: Shown) -> A
     )
 
 
-def of_other_plan(operation: Operation, key: str, shown: Shown) -> Answer:
+def of_other_plan(operation: Operation, key: str, shown: ModelView) -> ToolAnswer:
     """Return the answer for a digest that is not of the plan of these arguments."""
     return _answer(
         operation.name,
@@ -345,7 +355,7 @@ _OF_READS: Final[tuple[tuple[type[InvsvcError], str, str], ...]] = (
 )
 
 
-def of_error(operation: Operation, error: InvsvcError, shown: Shown) -> Answer:
+def of_error(operation: Operation, error: InvsvcError, shown: ModelView) -> ToolAnswer:
     """Return the answer for an error that was raised before there was a verdict, or by a read."""
     for kind, words, following in _OF_READS:
         if isinstance(error, kind):
@@ -383,7 +393,7 @@ def _own_error(error: InvsvcError) -> tuple[str, str]:
             )
 
 
-def of_fault(operation: Operation, error: Exception, shown: Shown) -> Answer:
+def of_fault(operation: Operation, error: Exception, shown: ModelView) -> ToolAnswer:
     """Return the answer for a fault of this package, of which only the class is told."""
     return _answer(
         operation.name,

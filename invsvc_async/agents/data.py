@@ -26,7 +26,7 @@ _SECRET_MEMBER: Final = "secret"
 _NO_CREDENTIAL: Final = "[the credential]"
 
 
-class Shown:
+class ModelView:
     """
     Turns values into data that a model may see.
 

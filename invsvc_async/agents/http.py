@@ -48,7 +48,7 @@ async def serve_http(
     server: Server[Any], port: int, token: str, on_ready: Callable[[str], object]
 ) -> None:
     """
-    Answer requests on *port* of this machine until Ctrl-C or SIGTERM; 0 selects a free one.
+    ToolAnswer requests on *port* of this machine until Ctrl-C or SIGTERM; 0 selects a free one.
 
     *on_ready* is called with the address once it listens.  Requests without the *token* get a 401, and what a
     page of another site could send, by a name that it made its own, is refused by the SDK.

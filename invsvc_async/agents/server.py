@@ -21,7 +21,7 @@ except ModuleNotFoundError:
     ) from None
 
 if TYPE_CHECKING:
-    from invsvc_async.agents.answers import Answer
+    from invsvc_async.agents.answers import ToolAnswer
     from invsvc_async.agents.toolbox import Toolbox
     from invsvc_async.agents.tools import Tool
 
@@ -106,7 +106,7 @@ def _output(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _result(answer: Answer) -> types.CallToolResult:
+def _result(answer: ToolAnswer) -> types.CallToolResult:
     return types.CallToolResult(
         content=[types.TextContent(text=text) for text in answer.texts],
         structured_content=answer.data,

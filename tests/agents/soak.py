@@ -73,7 +73,7 @@ class Judge:
             found = self.effects(action)
             if found != 1 or not action.is_done:
                 self.wrong.append(
-                    f"{action.key}: {found} effects, done: {action.is_done}"
+                    f"{action.key}: {found} effects, done: {action.is_done}: {action.last}"
                 )
         asked = len(actions)
         had = len(self._ledger.effects())
@@ -89,6 +89,7 @@ class Action:
         self.key = key
         self.arguments = arguments
         self.is_done = False
+        self.last = None  # answer
 
     @property
     def tool(self):
@@ -151,6 +152,7 @@ class Office:
             said = await self.call(action, action.arguments)
             if said is None:
                 continue
+            action.last = said
             self.judge.hear(action, said)
             if wavers:
                 wavers = False
@@ -183,6 +185,7 @@ class Office:
     async def make_trouble(self):
         """Kill the server, or close the connection, again and again."""
         while True:
+            # sleeps: trouble comes at any time
             await asyncio.sleep(self._chance.uniform(4.0, 12.0))
             if self._line.locked():
                 continue

@@ -106,6 +106,7 @@ async def test_fault_of_the_server(service, agent, monkeypatch, caplog):
     def fail(*_args, **_options):
         raise RuntimeError("eyJ-a-token")
 
+    # reaches: nothing else fails so, as far as is known
     monkeypatch.setattr(toolbox, "called", fail)
     result = await agent.call_tool("users_get", {"user_id": "usr_1"})
     said = facts(result)

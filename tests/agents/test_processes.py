@@ -126,7 +126,7 @@ async def test_signals_end_it(service, tmp_path, number):
 
 
 async def test_lines_that_are_no_messages(service, tmp_path):
-    """Lines that are no JSON, or are too long, are dropped; the next message is answered."""
+    """InputLines that are no JSON, or are too long, are dropped; the next message is answered."""
     environment = {
         **os.environ,
         "INVSVC_BASE_URL": service.base_url,

@@ -21,7 +21,6 @@ SCENES = {
     "signature": tests.test_signature,
     "ends early": tests.test_history_that_ends_early,
     "no history": tests.test_no_history,
-    "something else": tests.test_receipt_of_something_else,
     "private key": partial(tests.test_wrong_private_key, key=tests.ELLIPTIC),
     "public key": partial(tests.test_wrong_public_key, key=tests.ELLIPTIC_PUBLIC),
     "extra": tests.test_extra_is_missing,
