@@ -57,6 +57,7 @@ SCENES = {
     "no journal": test_writes.test_writes_need_a_journal,
     "read only": test_tools.test_read_only,
     "closed": test_tools.test_closed_operations_are_not_offered,
+    "tagged": test_writes.test_lost_update_of_a_tagged_webhook,
     "token": test_http.test_token_is_needed,
     "lines": test_processes.test_line_that_is_too_long,
 }

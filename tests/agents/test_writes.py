@@ -169,6 +169,16 @@ async def test_update_and_delete(service, agent):
     ]
 
 
+async def test_lost_update_of_a_tagged_webhook(service, agent):
+    """The description of a webhook that an agent made is its tag: an update of it that was lost is sent again."""
+    made = facts(await agent.call_tool("webhooks_create", {**HOOK, "key": "a"}))
+    service.script("webhooks.update", "reset")
+    call = {"webhook": made["value"]["id"], "description": "of order 4", "key": "b"}
+    said = facts(await agent.call_tool("webhooks_update", call))
+    assert (said["verdict"], effects(service, "webhooks.update")) == ("applied", 1)
+    assert service.ledger.arrivals("webhooks.update") == 2
+
+
 async def test_superseded(service, tmp_path, secrets):
     """What somebody else has deleted since is not written again, and the agent is told to ask."""
     policy = ReconcilePolicy(
