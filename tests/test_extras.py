@@ -13,6 +13,8 @@ pytestmark = pytest.mark.one_python
 LATE = {
     "aiohttp.web",
     "asyncpg",
+    "cryptography",
+    "mcp",
     "opentelemetry",
     "pyarrow",
     "rich",
@@ -96,6 +98,16 @@ except ConfigurationError as error:
             "from invsvc_async.tracing import instrument; instrument(client)",
             "opentelemetry",
             "otel",
+        ),
+        (
+            "from invsvc_async.agents.server import server_of",
+            "mcp_types",
+            "mcp",
+        ),
+        (
+            "from invsvc_async.reconcile import receipt; receipt.public_key_of('')",
+            "cryptography",
+            "receipts",
         ),
     ],
 )

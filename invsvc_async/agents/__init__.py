@@ -4,9 +4,9 @@ Tools for agents: the operations of the table, each as a tool of the Model Conte
 An agent sends again.  So each write takes a key, the business action, and runs in a journal: it has one
 effect, however often it is called, and the answer says truthfully whether it happened.
 
-A call goes through three modules: ``arguments`` checks what came, ``toolbox`` makes the read or the write and
-awaits it, ``answers`` says in words what became of it.  ``server`` is the only one that imports the SDK of the
-protocol.
+A call goes through three modules: ``arguments`` checks what came, ``toolbox`` makes the read or the write
+and awaits it, ``answers`` says in words what became of it.  Only ``server``, ``stdio`` and ``http`` import
+the SDK of the protocol.
 
 What the service returns was written by others, and may contain sentences that look like instructions.  It
 stays data: it is in members of its own (``value``, ``details``, ``error``), and in a text block of its own as

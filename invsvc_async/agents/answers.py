@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from invsvc_async.agents.data import LARGEST, LEFT_OUT, LONGEST_WORDS, Shown, as_json
+from invsvc_async.agents.data import (
+    LARGEST,
+    LEFT_OUT,
+    LONGEST_WORDS,
+    ModelView,
+    as_json,
+)
 from invsvc_async.codec.encode import unstructure
 from invsvc_async.errors import (
     ConfigurationError,
@@ -36,15 +42,15 @@ if TYPE_CHECKING:
 _DONE = "Nothing: it is done. Do not call it again for the same action."
 _AGAIN = "Call it again with the same key and the same arguments."
 _ANOTHER_ACTION = (
-    "For something else than what was called first, such as corrected arguments, use a key of its own, made of "
-    "the new action."
+    "For something else than what was called first, such as corrected arguments, use a key of its own, made "
+    "of the new action."
 )
 _NEXT: Final = {
     Verdict.APPLIED: _DONE,
     Verdict.NOT_APPLIED: f"Nothing was changed. {_AGAIN}",
     Verdict.REFUSED: (
-        "Nothing was changed. Read in `error` why, and correct the arguments. Corrected arguments are another "
-        "action, so they need another key: the old one with -corrected at its end, for example."
+        "Nothing was changed. Read in `error` why, and correct the arguments. Corrected arguments are "
+        "another action, so they need another key: the old one with -corrected at its end, for example."
     ),
     Verdict.SUPERSEDED: (
         "Do not send it again: that would undo what somebody else did. Read the current state, and ask the "
@@ -60,17 +66,18 @@ _REFUSED_FOR_NOW: Final = {  # by the status of the answer: the arguments are no
     401: "Nothing was changed. The credential or the plan does not allow it. Tell the person you work for.",
     403: "Nothing was changed. The credential or the plan does not allow it. Tell the person you work for.",
     409: (
-        "Nothing was changed. The state of the thing conflicts with it. Read the current state; if it still is "
-        "wanted then, call it again with the same key and the same arguments."
+        "Nothing was changed. The state of the thing conflicts with it. Read the current state; if it still "
+        "is wanted then, call it again with the same key and the same arguments."
     ),
     429: (
-        "Nothing was changed, because there were too many requests. Wait, then call it again with the same key "
-        "and the same arguments."
+        "Nothing was changed, because there were too many requests. Wait, then call it again with the same "
+        "key and the same arguments."
     ),
 }
 _NO_READ = (
-    "It may have happened, and the service has no read that shows it. Never use another key for it: that could "
-    "do it twice. Tell the person you work for, who can look and store what is found: invsvc journal resolve."
+    "It may have happened, and the service has no read that shows it. Never use another key for it: that "
+    "could do it twice. Tell the person you work for, who can look and store what is found: invsvc journal "
+    "resolve."
 )
 _OVERTAKEN = (
     "Nothing was changed, because a newer write to the same thing was sent. Read the current state; write "
@@ -88,8 +95,8 @@ _SECRETS: Final = {
     "returned": "The webhook's secret is not shown to agents.",
     "not stored": "The webhook's secret is not shown to agents.",
     "lost": (
-        "The answer with the webhook's secret was lost, and no later one has it. The webhook exists. Tell the "
-        "person you work for; do not make another one by yourself."
+        "The answer with the webhook's secret was lost, and no later one has it. The webhook exists. Tell "
+        "the person you work for; do not make another one by yourself."
     ),
 }
 _THROWN_AWAY: Final = (
@@ -102,7 +109,7 @@ _PARTS_LEFT_OUT = (
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class ToolAnswer:
     """The answer to one call: *words* of this package, *data* for programs, and whether it failed."""
 
     words: str
@@ -119,11 +126,11 @@ def _answer(
     operation: str,
     message: str,
     following: str,
-    shown: Shown,
+    shown: ModelView,
     *,
     is_error: bool = False,
     **members: Wire,
-) -> Answer:
+) -> ToolAnswer:
     """Return an answer, unless its data are too large to be shown."""
     if shown.left_out:
         following = f"{following} {_PARTS_LEFT_OUT}"
@@ -142,10 +149,10 @@ def _answer(
     words = f"{message} Next: {following}"
     if len(as_json(data)) > LARGEST:
         return _too_large(head, members, is_error=is_error)
-    return Answer(words=words, data=data, is_error=is_error)
+    return ToolAnswer(words=words, data=data, is_error=is_error)
 
 
-def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> Answer:
+def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> ToolAnswer:
     """Return the answer in place of one with too much data: of a write, with all but its value."""
     why = f"The data have more than {LARGEST:,} characters, and are left out."
     small = {
@@ -157,10 +164,12 @@ def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> Answ
     following = head["next"] if is_write else "Ask for less: a smaller limit, a filter."
     data = head | small | {"message": f"{head['message']} {why}", "next": following}
     words = f"{data['message']} Next: {following}"
-    return Answer(words=words, data=data, is_error=is_error or not is_write)
+    return ToolAnswer(words=words, data=data, is_error=is_error or not is_write)
 
 
-def of_read(operation: Operation, value: object, shown: Shown, **more: Wire) -> Answer:
+def of_read(
+    operation: Operation, value: object, shown: ModelView, **more: Wire
+) -> ToolAnswer:
     """Return the answer of a read, whose *value* is a model, a list or plain data."""
     following = "Nothing more."
     if more.get("continue_with") is not None:
@@ -183,10 +192,10 @@ def of_write(
     operation: Operation,
     key: str,
     outcome: AnyOutcome,
-    shown: Shown,
+    shown: ModelView,
     *,
     keeps_secrets: bool,
-) -> Answer:
+) -> ToolAnswer:
     """
     Return the answer of a write: its verdict in words, and what to do next.
 
@@ -194,7 +203,7 @@ def of_write(
     """
     verdict = outcome.verdict
     following = _next_of(operation, outcome)
-    message = f"{operation.name} under the key {ascii(key)}: {_SAYS[verdict]}."
+    message = f"{operation.name} under the key {key!a}: {_SAYS[verdict]}."
     if outcome.replayed and outcome.verdict in (Verdict.APPLIED, Verdict.SUPERSEDED):
         message += " This was found out before, and nothing was sent now."
     if outcome.secret is not None:
@@ -234,14 +243,14 @@ def _next_of(operation: Operation, outcome: AnyOutcome) -> str:
     return _NEXT[outcome.verdict]
 
 
-def _value_of(outcome: AnyOutcome, shown: Shown) -> Wire:
+def _value_of(outcome: AnyOutcome, shown: ModelView) -> Wire:
     """Return the value of a write as data.  A new webhook has no member for its secret."""
     if outcome.value is None:
         return None
     return shown.data(without_secrets(unstructure(outcome.value)), "value")
 
 
-def _error(error: InvsvcError, shown: Shown) -> Wire:
+def _error(error: InvsvcError, shown: ModelView) -> Wire:
     """Return an error as data: a text of the service may be in it."""
     return shown.data(without_secrets(plain_error(error)), "error")
 
@@ -251,8 +260,8 @@ def of_conflict(
     key: str,
     error: KeyConflictError,
     first: AnyOutcome | None,
-    shown: Shown,
-) -> Answer:
+    shown: ModelView,
+) -> ToolAnswer:
     """Return the answer for a key that has another write, whose outcome is *first* if it has one."""
     parts = shown.words("; ".join(error.problems))
     state, following = _first_write(first)
@@ -290,7 +299,9 @@ def _first_write(first: AnyOutcome | None) -> tuple[str, str]:
     )
 
 
-def of_plan(operation: Operation, key: str, plan: WireObject, shown: Shown) -> Answer:
+def of_plan(
+    operation: Operation, key: str, plan: WireObject, shown: ModelView
+) -> ToolAnswer:
     """Return the plan of a write that was not sent."""
     done = plan.get("already")
     state = "Nothing was sent."
@@ -298,7 +309,7 @@ def of_plan(operation: Operation, key: str, plan: WireObject, shown: Shown) -> A
         state = f"Nothing was sent. Something was done under this key before: its verdict is {done}."
     return _answer(
         operation.name,
-        f"{operation.name} under the key {ascii(key)}: this is the plan. {state}",
+        f"{operation.name} under the key {key!a}: this is the plan. {state}",
         "Show it to the person you work for. To send exactly this, call it again with the same arguments and "
         "confirm: the digest.",
         shown,
@@ -308,11 +319,11 @@ def of_plan(operation: Operation, key: str, plan: WireObject, shown: Shown) -> A
     )
 
 
-def of_other_plan(operation: Operation, key: str, shown: Shown) -> Answer:
+def of_other_plan(operation: Operation, key: str, shown: ModelView) -> ToolAnswer:
     """Return the answer for a digest that is not of the plan of these arguments."""
     return _answer(
         operation.name,
-        f"{operation.name} under the key {ascii(key)}: confirm is not the digest of this plan. Nothing was sent.",
+        f"{operation.name} under the key {key!a}: confirm is not the digest of this plan. Nothing was sent.",
         "Call it without confirm for the plan of these arguments.",
         shown,
         is_error=True,
@@ -344,7 +355,7 @@ _OF_READS: Final[tuple[tuple[type[InvsvcError], str, str], ...]] = (
 )
 
 
-def of_error(operation: Operation, error: InvsvcError, shown: Shown) -> Answer:
+def of_error(operation: Operation, error: InvsvcError, shown: ModelView) -> ToolAnswer:
     """Return the answer for an error that was raised before there was a verdict, or by a read."""
     for kind, words, following in _OF_READS:
         if isinstance(error, kind):
@@ -382,7 +393,7 @@ def _own_error(error: InvsvcError) -> tuple[str, str]:
             )
 
 
-def of_fault(operation: Operation, error: Exception, shown: Shown) -> Answer:
+def of_fault(operation: Operation, error: Exception, shown: ModelView) -> ToolAnswer:
     """Return the answer for a fault of this package, of which only the class is told."""
     return _answer(
         operation.name,

@@ -35,6 +35,11 @@ _NO_KEY = (
     "same one"
 )
 
+_MARKED = (
+    "holds what an answer of this server left out. Writing it would destroy what is there; leave the field "
+    "out, or give its whole value"
+)
+
 
 @attrs.frozen(kw_only=True)
 class Given:
@@ -56,19 +61,7 @@ def given_for(tool: Tool, plain: object) -> Given:
     """
     members = _members(tool, {} if plain is None else plain)
     beside = _texts_beside(tool, members)
-    problems = [*_unknown(tool, members)]
-    if tool.writes and beside.get(KEY) is None:
-        problems.append(_NO_KEY)
-    problems += [
-        f"{name}: is missing"
-        for name, row in tool.takes.items()
-        if row.required and name not in members
-    ]
-    for place in _left_out(members, ""):
-        problems.append(
-            f"{place}: holds what an answer of this server left out. Writing it would destroy what is there; "
-            "leave the field out, or give its whole value"
-        )
+    problems = [*_problems(tool, members, has_key=KEY in beside)]
     arguments = {
         name: _time(name, value, problems)
         if tool.takes[name].form is Form.TIME
@@ -84,6 +77,18 @@ def given_for(tool: Tool, plain: object) -> Given:
         confirm=beside.get(CONFIRM),
         continue_with=beside.get(CONTINUE),
     )
+
+
+def _problems(tool: Tool, members: WireObject, *, has_key: bool) -> Iterator[str]:
+    """Yield what is wrong with the arguments as a whole: unknown, missing, or not to be written."""
+    yield from _unknown(tool, members)
+    if tool.writes and not has_key:
+        yield _NO_KEY
+    for name, row in tool.takes.items():
+        if row.required and name not in members:
+            yield f"{name}: is missing"
+    for place in _left_out(members, ""):
+        yield f"{place}: {_MARKED}"
 
 
 def _members(tool: Tool, plain: object) -> WireObject:
@@ -165,6 +170,6 @@ def _time(name: str, value: object, problems: list[str]) -> Any:
         return datetime.fromisoformat(text)
     except ValueError:
         problems.append(
-            f"{name}: {ascii(text[:40])} is no time. Use 2026-05-01T00:00:00Z, 2026-05-01 or epoch ms"
+            f"{name}: {text[:40]!a} is no time. Use 2026-05-01T00:00:00Z, 2026-05-01 or epoch ms"
         )
         return value

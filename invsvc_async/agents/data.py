@@ -26,9 +26,11 @@ _SECRET_MEMBER: Final = "secret"
 _NO_CREDENTIAL: Final = "[the credential]"
 
 
-class Shown:
+class ModelView:
     """
-    Turns values into data that a model may see.  ``left_out`` are the places of what it may not, or not whole.
+    Turns values into data that a model may see.
+
+    ``left_out`` are the places of what a model may not see, or not whole.
 
     *hidden* are texts, such as the credential, that are replaced wherever they stand: a service may quote in
     an error what it was sent.

@@ -19,13 +19,13 @@ _TOO_LONG: Final = b"too long"  # no JSON: the SDK drops it
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Answer the messages of standard input, one a line, until its end."""
-    lines: Any = Lines(sys.stdin.fileno())  # Any: the SDK names a class of anyio
+    """ToolAnswer the messages of standard input, one a line, until its end."""
+    lines: Any = InputLines(sys.stdin.fileno())  # Any: the SDK names a class of anyio
     async with stdio_server(stdin=lines) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-class Lines:
+class InputLines:
     """
     The lines of the file with this *number*, read by a thread that nobody has to wait for.
 
@@ -40,7 +40,7 @@ class Lines:
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def __aiter__(self) -> Lines:
+    def __aiter__(self) -> InputLines:
         return self
 
     async def __anext__(self) -> str:

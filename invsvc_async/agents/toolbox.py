@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.agents import answers
 from invsvc_async.agents.arguments import given_for
-from invsvc_async.agents.data import Shown
+from invsvc_async.agents.data import ModelView
 from invsvc_async.agents.plans import plan_of
 from invsvc_async.agents.tools import has_pages, tools_for
 from invsvc_async.client import options_of
@@ -19,7 +19,7 @@ from invsvc_async.writes.journal import keys_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from invsvc_async.agents.answers import Answer
+    from invsvc_async.agents.answers import ToolAnswer
     from invsvc_async.agents.arguments import Given
     from invsvc_async.agents.tools import Tool
     from invsvc_async.client import Client
@@ -69,13 +69,13 @@ class Toolbox:
         hint = did_you_mean(name[:60].replace(".", "_"), self.tools)
         return f"{shown}: no such tool. {hint or 'The list of tools names all.'} Nothing was sent."
 
-    async def call(self, tool: Tool, plain: object) -> Answer:
+    async def call(self, tool: Tool, plain: object) -> ToolAnswer:
         """
         Call *tool* with the arguments in *plain*, as they came.
 
         Raises nothing but cancellation: what fails is an answer, too.
         """
-        shown = Shown(self._hidden())
+        shown = ModelView(self._hidden())
         try:
             given = given_for(tool, plain)
             if tool.writes:
@@ -94,7 +94,7 @@ class Toolbox:
 
     # --- reads
 
-    async def _read(self, tool: Tool, given: Given, shown: Shown) -> Answer:
+    async def _read(self, tool: Tool, given: Given, shown: ModelView) -> ToolAnswer:
         row = tool.operation
         found = called(self._client, row.name, given.arguments)
         if has_pages(row):
@@ -104,8 +104,8 @@ class Toolbox:
         return answers.of_read(row, value, shown, may_lack=full)
 
     async def _page(
-        self, tool: Tool, pages: Any, given: Given, shown: Shown
-    ) -> Answer:  # Any: pages of any model
+        self, tool: Tool, pages: Any, given: Given, shown: ModelView
+    ) -> ToolAnswer:  # Any: pages of any model
         """Read one page: the first, or the one that a token names."""
         if given.continue_with is not None:
             pages = pages.resume(given.continue_with)
@@ -113,12 +113,16 @@ class Toolbox:
             page = await anext(walk)
             token = pages.token_after(page)
         return answers.of_read(
-            tool.operation, [*page], shown, continue_with=token, total=page.total_results
+            tool.operation,
+            [*page],
+            shown,
+            continue_with=token,
+            total=page.total_results,
         )
 
     # --- writes
 
-    async def _write(self, tool: Tool, given: Given, shown: Shown) -> Answer:
+    async def _write(self, tool: Tool, given: Given, shown: ModelView) -> ToolAnswer:
         assert given.key is not None
         key = given.key
         row = tool.operation
@@ -138,8 +142,8 @@ class Toolbox:
         )
 
     async def _planned(
-        self, tool: Tool, given: Given, plan: dict[str, Any], shown: Shown
-    ) -> Answer:
+        self, tool: Tool, given: Given, plan: dict[str, Any], shown: ModelView
+    ) -> ToolAnswer:
         """Return the plan, or that another one was confirmed."""
         assert given.key is not None
         if given.confirm is not None:

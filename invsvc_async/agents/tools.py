@@ -30,7 +30,8 @@ _MOST_IN_KEY: Final = 200  # characters
 
 _KEY_WORDS = (
     "The business action, the same in every retry: an order number, a ticket, a row of a table. Make it of "
-    "what was asked for, never of the time or at random. The same key has one effect, however often it is used."
+    "what was asked for, never of the time or at random. The same key has one effect, however often it is "
+    "used."
 )
 _CONFIRM_WORDS = (
     "The digest of the plan. Without it, the answer is the plan and nothing is sent."
@@ -52,6 +53,7 @@ _DESCRIPTIONS: Final = {
         "Read a page of the payment complements, which register payments of invoices. Their totals are zero."
     ),
 }
+_PATTERNS: Final = "Use a name such as users.get, or a pattern such as webhooks.*."
 _TYPES: Final[Mapping[Form, WireObject]] = {
     Form.ID: {"type": "string"},
     Form.TEXT: {"type": "string"},
@@ -116,19 +118,15 @@ def tools_for(
     Raises:
         ConfigurationError: A pattern fits no operation, or nothing is left.
     """
-    kind = options_of(client).core.credential.kind
     listed = [row for row in TABLE if not row.name.startswith("client.")]
-    for pattern in only:
-        if not any(fnmatchcase(row.name, pattern) for row in listed):
-            hint = did_you_mean(pattern, [row.name for row in listed])
-            raise ConfigurationError(
-                f"only: {pattern!r} fits no operation. {hint or 'Use a name such as webhooks.* or users.get.'}"
-            )
+    _check_patterns(only, [row.name for row in listed])
+    kind = options_of(client).core.credential.kind
+    patterns = only or ("*",)
     offered = [
         row
         for row in listed
         if _is_open_to(kind, row)
-        and (not only or any(fnmatchcase(row.name, pattern) for pattern in only))
+        and _fits(row.name, patterns)
         and not (read_only and row.kind is OperationKind.WRITE)
     ]
     if not offered:
@@ -138,6 +136,20 @@ def tools_for(
         )
     tools = [_tool(client, row, dry_run=dry_run) for row in offered]
     return {tool.name: tool for tool in tools}
+
+
+def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
+    """Raise ConfigurationError if one of the *patterns* fits none of the *names*."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            hint = did_you_mean(pattern, names)
+            raise ConfigurationError(
+                f"only: {pattern!r} fits no operation. {hint or _PATTERNS}"
+            )
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _is_open_to(kind: str, row: Operation) -> bool:

@@ -44,6 +44,7 @@ _LEAST_PART: Final = 4  # letters and digits; shorter parts are in most texts
 # characters of a text that is compared: the specification allows 1,000
 _LONGEST: Final = 20_000
 _MASK: Final = re.compile(r"[xX]{3,}|\[[^\[\]]*\]")  # instead of a part: xxxx, [hidden]
+_TAG: Final = re.compile(r"\[iv-[a-z2-7]{16}\]")  # of a write of this package
 # an escape or a tag that a cut has left open
 _CUT_SIGN: Final = re.compile(r"(&[a-zA-Z0-9#]*|<[^<>]*)$")
 _SEPARATORS: Final = re.compile(r"[/?&=;#]")
@@ -98,7 +99,12 @@ def _without_signs(shown: str) -> Iterator[str]:
     """Yield *shown* as it is, and without the signs that a service may put in place of parts left out."""
     yield shown
     yield _CUT_SIGN.sub("", html.unescape(_CUT_SIGN.sub("", shown)))
-    yield _MASK.sub(" ", shown)
+    yield _MASK.sub(_left_of_mask, shown)
+
+
+def _left_of_mask(found: re.Match[str]) -> str:
+    """Return what stays of a mask: nothing, but a tag of a write is none, which no service makes."""
+    return found[0] if _TAG.fullmatch(found[0]) else " "
 
 
 def _consists_of_parts(whole: str, parts: str) -> bool:

@@ -34,9 +34,7 @@ def secrets():
 async def connected(service, journal, secrets, *, reconcile=None, **offered):
     """Yield an agent, and close both ends afterwards."""
     settings = {} if reconcile is None else {"reconcile": reconcile}
-    made = quick_client(
-        service, journal=journal, on_secret=secrets.take, **settings
-    )
+    made = quick_client(service, journal=journal, on_secret=secrets.take, **settings)
     async with made as client, agent_of(Toolbox(client, **offered)) as agent:
         yield agent
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from mcp import Client as Agent, StdioServerParameters
@@ -18,8 +19,8 @@ SETTINGS = """
 [profiles.soak]
 base_url = "{base_url}"
 [profiles.soak.reconcile]
-settle_after_error = 1.0
-settle_after_loss = 1.5
+settle_after_error = 3.0
+settle_after_loss = 4.0
 reads_lag = 1.0
 deadline = 60.0
 """
@@ -31,8 +32,9 @@ class Host:
     def __init__(self, folder, service, *options):
         self._folder = Path(folder)
         self._options = options
-        self._stack = AsyncExitStack()
         self.agent = None
+        self._holding = None
+        self._ended = asyncio.Event()
         settings = self._folder / "invsvc.toml"
         settings.write_text(SETTINGS.format(base_url=service.base_url))
         inherited = {
@@ -68,19 +70,29 @@ class Host:
             env=self._environment,
             cwd=str(self._folder),
         )  # fmt: skip
-        errors = self._stack.enter_context(self.errors.open("a"))
-        transport = stdio_client(parameters, errlog=errors)
-        self.agent = await self._stack.enter_async_context(
-            Agent(transport, mode="legacy")
-        )
+        opened = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.Event()
+        self._holding = asyncio.create_task(self._hold(parameters, opened, self._ended))
+        await asyncio.wait([opened, self._holding], return_when="FIRST_COMPLETED")
+        if not opened.done():
+            await self._holding  # raises
+        self.agent = opened.result()
+
+    async def _hold(self, parameters, opened, ended):
+        """Hold the connection: the SDK's client has to be closed by the task that opened it."""
+        with self.errors.open("a") as errors:
+            transport = stdio_client(parameters, errlog=errors)
+            async with Agent(transport, mode="legacy") as agent:
+                opened.set_result(agent)
+                await ended.wait()
 
     async def disconnect(self):
         """Close the connection, as a host that ends does: the server's input ends."""
-        stack = self._stack
-        self._stack = AsyncExitStack()
         self.agent = None
-        with suppress(Exception):  # the server may be dead
-            await stack.aclose()
+        self._ended.set()
+        if self._holding is not None:
+            with suppress(Exception):  # the server may be dead
+                await self._holding
 
     def kill(self):
         """Kill the server."""

@@ -72,7 +72,10 @@ async def test_bad_arguments(service, agent, given, words):
 @pytest.mark.parametrize("given", [None, {}])
 async def test_no_arguments(service, agent, given):
     """A tool without arguments may be called without any."""
-    assert facts(await agent.call_tool("webhooks_health", given))["value"]["status"] == "ok"
+    assert (
+        facts(await agent.call_tool("webhooks_health", given))["value"]["status"]
+        == "ok"
+    )
 
 
 async def test_bad_token_of_a_page(service, agent):
@@ -87,7 +90,9 @@ async def test_bad_token_of_a_page(service, agent):
 
 async def test_bad_time(agent):
     """A text that is no time is named, and so is a time without an offset."""
-    said = facts(await agent.call_tool("invoices_egress", {"created_after": "yesterday"}))
+    said = facts(
+        await agent.call_tool("invoices_egress", {"created_after": "yesterday"})
+    )
     assert "created_after: 'yesterday' is no time" in said["message"]
     call = {"created_after": "2026-05-01T10:00:00"}
     said = facts(await agent.call_tool("invoices_egress", call))
@@ -101,6 +106,7 @@ async def test_fault_of_the_server(service, agent, monkeypatch, caplog):
     def fail(*_args, **_options):
         raise RuntimeError("eyJ-a-token")
 
+    # reaches: nothing else fails so, as far as is known
     monkeypatch.setattr(toolbox, "called", fail)
     result = await agent.call_tool("users_get", {"user_id": "usr_1"})
     said = facts(result)

@@ -14,7 +14,7 @@ CALL = {**HOOK, "key": "order-1"}
 @pytest.fixture
 async def planner(service, tmp_path, secrets):
     """Yield an agent whose writes are planned first."""
-    journal = str(tmp_path / "calls.db")
+    journal = str(tmp_path / "plans.db")
     async with connected(service, journal, secrets, dry_run=True) as made:
         yield made
 
@@ -23,7 +23,11 @@ async def test_plan_and_confirm(service, planner):
     """The plan says what would be sent, and sends nothing; its digest sends exactly that, once."""
     planned = facts(await planner.call_tool("webhooks_create", CALL))
     plan = planned["plan"]
-    assert (plan["method"], plan["path"], plan["arguments"]) == ("POST", "/webhooks", HOOK)
+    assert (plan["method"], plan["path"], plan["arguments"]) == (
+        "POST",
+        "/webhooks",
+        HOOK,
+    )
     assert plan["base_url"] == service.base_url
     assert service.ledger.newest == 0
 
@@ -39,7 +43,8 @@ async def test_plan_and_confirm(service, planner):
 
 
 @pytest.mark.parametrize(
-    "change", [{"url": "https://me.example/other"}, {"key": "order-2"}, {"status": "inactive"}]
+    "change",
+    [{"url": "https://me.example/other"}, {"key": "order-2"}, {"status": "inactive"}],
 )
 async def test_digest_of_another_plan(service, planner, change):
     """A digest confirms its own plan only."""

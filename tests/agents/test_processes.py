@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from invsvc_async.agents.stdio import LONGEST, LineEnd
 from tests.agents.conftest import HOOK, facts
 from tests.agents.processes import Host
 
@@ -119,13 +120,13 @@ async def test_signals_end_it(service, tmp_path, number):
     assert b"tools on standard input" in await child.stderr.readline()
     child.send_signal(number)
     out, errors = await asyncio.wait_for(child.communicate(), 60)
-    assert child.returncode in {130, -number}
+    assert child.returncode == 0
     assert out == b""
     assert b"Traceback" not in errors
 
 
 async def test_lines_that_are_no_messages(service, tmp_path):
-    """Lines that are no JSON, or are too long, are dropped; the next message is answered."""
+    """InputLines that are no JSON, or are too long, are dropped; the next message is answered."""
     environment = {
         **os.environ,
         "INVSVC_BASE_URL": service.base_url,
@@ -157,3 +158,14 @@ async def test_lines_that_are_no_messages(service, tmp_path):
     _, errors = await asyncio.wait_for(child.communicate(), 60)
     assert child.returncode == 0
     assert b"Traceback" not in errors
+
+
+def test_line_that_is_too_long():
+    """It becomes one that is no message, and the lines around it stay, however they come in parts."""
+    line = LineEnd()
+    assert line.after(b"a\nb") == [b"a"]
+    assert line.after(b"c\n\nd\n") == [b"bc", b"", b"d"]
+    assert line.after(b"x" * LONGEST) == []
+    assert line.after(b"x") == []
+    assert line.after(b"x" * LONGEST) == []
+    assert line.after(b"\ne\n") == [b"too long", b"e"]

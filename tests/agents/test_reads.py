@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from msgspec import Raw
 
-from invsvc_async.agents.data import LARGEST, LEFT_OUT, LONGEST, Shown
+from invsvc_async.agents.data import LARGEST, LEFT_OUT, LONGEST, ModelView
 from tests.agents.conftest import HOOK, facts
 
 pytestmark = pytest.mark.one_python
@@ -118,7 +118,10 @@ async def test_large_text_is_left_out(service, agent):
 
     call = {"webhook": hook.id, "description": said["value"]["description"], "key": "k"}
     refused = facts(await agent.call_tool("webhooks_update", call))
-    assert "description: holds what an answer of this server left out" in refused["message"]
+    assert (
+        "description: holds what an answer of this server left out"
+        in refused["message"]
+    )
     assert service.ledger.arrivals("webhooks.update") == 0
 
 
@@ -146,7 +149,12 @@ async def test_value_of_a_write_that_is_too_large(service, agent):
     journey = service.seed_journey(name="J", description="")
     graph = {
         "nodes": [
-            {"id": str(n), "type": "t", "position": {"x": 1, "y": 2}, "data": {"config": {"text": "z" * 9_000}}}
+            {
+                "id": str(n),
+                "type": "t",
+                "position": {"x": 1, "y": 2},
+                "data": {"config": {"text": "z" * 9_000}},
+            }
             for n in range(30)
         ],
         "edges": [],
@@ -160,14 +168,14 @@ async def test_value_of_a_write_that_is_too_large(service, agent):
 
 def test_numbers_keep_their_values():
     """Numbers stay numbers of equal value; what a float cannot hold is its digits as text."""
-    shown = Shown()
+    shown = ModelView()
     plain = {"a": Decimal("1.50"), "b": Decimal("0.1234567890123456789"), "c": 2**60}
     assert shown.data(plain) == {"a": 1.5, "b": "0.1234567890123456789", "c": 2**60}
 
 
 def test_secrets_and_credentials_are_not_shown():
     """A secret becomes a mark, and a credential that the service quotes is replaced, in names too."""
-    shown = Shown(["tok-123"])
+    shown = ModelView(["tok-123"])
     plain = {
         "secret": "s",
         "other": {"secret": None},

@@ -73,7 +73,9 @@ async def test_hints(agent):
     """Reads say that they only read; a delete says that it destroys; the texts are not those for programs."""
     tools = {tool.name: tool for tool in (await agent.list_tools()).tools}
     for name, tool in tools.items():
-        row = next(row for row in BY_NAME.values() if row.name.replace(".", "_") == name)
+        row = next(
+            row for row in BY_NAME.values() if row.name.replace(".", "_") == name
+        )
         hints = tool.annotations
         assert hints.read_only_hint is (row.kind is OperationKind.READ), name
         assert bool(hints.destructive_hint) is (row.method == "DELETE"), name

@@ -22,9 +22,21 @@ async def test_same_key_again(service, agent):
     """The second call is answered from the journal: one request, one effect."""
     first = facts(await agent.call_tool("webhooks_create", {**HOOK, "key": "order-1"}))
     again = facts(await agent.call_tool("webhooks_create", {**HOOK, "key": "order-1"}))
-    assert (first["verdict"], first["applied"], first["replayed"]) == ("applied", True, False)
-    assert (again["verdict"], again["applied"], again["replayed"]) == ("applied", True, True)
-    assert first["value"]["id"] == again["value"]["id"] == service.ledger.effects()[0].target
+    assert (first["verdict"], first["applied"], first["replayed"]) == (
+        "applied",
+        True,
+        False,
+    )
+    assert (again["verdict"], again["applied"], again["replayed"]) == (
+        "applied",
+        True,
+        True,
+    )
+    assert (
+        first["value"]["id"]
+        == again["value"]["id"]
+        == service.ledger.effects()[0].target
+    )
     assert service.ledger.arrivals("webhooks.create") == 1
     assert "Do not call it again" in again["next"]
 
@@ -55,7 +67,9 @@ async def test_other_arguments_under_a_key(service, agent):
     assert "key of its own" in said["next"]
     assert effects(service) == 1
 
-    changed = facts(await agent.call_tool("webhooks_create", {**other, "key": "order-1b"}))
+    changed = facts(
+        await agent.call_tool("webhooks_create", {**other, "key": "order-1b"})
+    )
     assert changed["verdict"] == "applied"
     assert effects(service) == 2
 
@@ -98,7 +112,9 @@ async def test_refused(service, agent, step, following):
     assert following in said["next"]
     assert effects(service) == 0
     if following == "same key":
-        again = facts(await agent.call_tool("webhooks_create", {**HOOK, "key": "order-1"}))
+        again = facts(
+            await agent.call_tool("webhooks_create", {**HOOK, "key": "order-1"})
+        )
         assert (again["verdict"], effects(service)) == ("applied", 1)
 
 
@@ -143,9 +159,24 @@ async def test_update_and_delete(service, agent):
     call = {"webhook": hook, "status": "inactive", "key": "pause"}
     updated = facts(await agent.call_tool("webhooks_update", call))
     assert (updated["verdict"], updated["value"]["status"]) == ("applied", "inactive")
-    deleted = facts(await agent.call_tool("webhooks_delete", {"webhook": hook, "key": "del"}))
+    deleted = facts(
+        await agent.call_tool("webhooks_delete", {"webhook": hook, "key": "del"})
+    )
     assert deleted["verdict"] == "applied"
-    assert [effects(service, f"webhooks.{name}") for name in ("update", "delete")] == [1, 1]
+    assert [effects(service, f"webhooks.{name}") for name in ("update", "delete")] == [
+        1,
+        1,
+    ]
+
+
+async def test_lost_update_of_a_tagged_webhook(service, agent):
+    """The description of a webhook that an agent made is its tag: an update of it that was lost is sent again."""
+    made = facts(await agent.call_tool("webhooks_create", {**HOOK, "key": "a"}))
+    service.script("webhooks.update", "reset")
+    call = {"webhook": made["value"]["id"], "description": "of order 4", "key": "b"}
+    said = facts(await agent.call_tool("webhooks_update", call))
+    assert (said["verdict"], effects(service, "webhooks.update")) == ("applied", 1)
+    assert service.ledger.arrivals("webhooks.update") == 2
 
 
 async def test_superseded(service, tmp_path, secrets):
@@ -180,7 +211,9 @@ async def test_secrets_that_are_thrown_away(service, tmp_path, secrets):
     """An operator who wants no secrets is not said to have one."""
     journal = str(tmp_path / "calls.db")
     async with connected(service, journal, secrets, keeps_secrets=False) as agent:
-        said = facts(await agent.call_tool("webhooks_create", {**HOOK, "key": "order-1"}))
+        said = facts(
+            await agent.call_tool("webhooks_create", {**HOOK, "key": "order-1"})
+        )
     assert "thrown away" in said["message"]
 
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 LASTING = {
     "serve": "base_url", "listen": "Listening on", "batch watch": "data_url", "outbox watch": "data_url",
     "journal watch": "data_url", "console": "console_url", "batch worker": "waiting for work", "outbox work": "sending",
+    "mcp": " tool",
 }  # fmt: skip
 
 
@@ -104,6 +105,7 @@ class Case:
     # gets what was printed, of a command that lasts
     meanwhile: Callable[[World, str], Any] | None = None
     prepare: Callable[[World], None] | None = None
+    spoken: str = ""  # lines on its standard input, which stays open
     then: str = ""  # a command line that is run after it, and whose output is added
 
 
@@ -260,6 +262,13 @@ class World:
             "stdin",
             Terminal(case.answers) if case.answers is not None else Stream(),
         )
+        if words[0] == "mcp":
+            with spoken(case.spoken) as stdin:
+                patch.setattr(sys, "stdin", stdin)
+                return self._run(case, words, out, err)
+        return self._run(case, words, out, err)
+
+    def _run(self, case: Case, words: list[str], out: Any, err: Any) -> Ran:
         lasts = next(
             (
                 text
@@ -346,6 +355,17 @@ def _is_handled() -> bool:
         and handler is not signal.default_int_handler
         and not isinstance(handler, partial)
     )
+
+
+@contextlib.contextmanager
+def spoken(text: str) -> Iterator[Any]:
+    """Yield a standard input with *text*, which is open until the block ends."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "wb", 0) as other_end:
+        other_end.write(text.encode())
+        yield stdin
+        other_end.close()
+        time.sleep(0.05)  # sleeps: until the thread that reads has seen the end
 
 
 def free_port() -> int:

@@ -1093,9 +1093,52 @@ ROOT = {
     "--version": Case(line="", given="--version", shows=prints("0.")),
 }
 
+# --- tools for agents
+
+
+def spoken(tool: str, **arguments: Any) -> str:
+    """Return the messages with which an agent calls a tool."""
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "agent", "version": "1"},
+    }
+    messages = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": tool, "arguments": arguments}},
+    ]
+    return lines(*({"jsonrpc": "2.0", **each} for each in messages))
+
+
+def one_arrives_or_not(world: World, _: str) -> None:
+    """Wait until the service was asked for something, or the moment in which it would have been."""
+    known = world.service.ledger.newest
+    with contextlib.suppress(TimeoutError):
+        block_until(lambda: world.service.ledger.newest > known, within=4.0)
+    time.sleep(0.3)  # sleeps: until it is answered
+
+
+MCP = "mcp --only webhooks.* --journal calls.db --no-secrets"
+SPOKEN = spoken("webhooks_create", **HOOKS[0]["arguments"], key="order-1")
+OF_AGENTS = {
+    "mcp": cases(MCP, {"--profile": PROFILE["--profile"]})(
+        read_only=option("--read-only", prints("3 tools on")),
+        only=option("--only users.get", prints("1 tool on"), line="mcp --read-only"),
+        dry_run=option("--dry-run", lambda ran: not ran.writes, spoken=SPOKEN, meanwhile=one_arrives_or_not),
+        journal=option("--journal mine.db", writes_file("mine.db"), line="mcp --no-secrets"),
+        secrets_to=option("--secrets-to mine.jsonl", lambda ran: (ran.folder / "mine.jsonl").exists(), line=MCP.removesuffix(" --no-secrets"), instead="--no-secrets"),
+        no_secrets=option("--no-secrets", prints(" tools on"), line=MCP.removesuffix(" --no-secrets")),
+        http=option("--http {port}", prints("url: http://127.0.0.1:")),
+        skill=option("--skill", prints("The key is the business action")),
+        json=option("--json", is_json, line="mcp --skill"),
+        team=option("--team team_2", of_other_team, spoken=spoken("webhooks_list"), meanwhile=one_arrives_or_not),
+    )
+}  # fmt: skip
+
 CASES: dict[str, dict[str, Case]] = {
     "": ROOT, "serve": SERVED, "listen": LISTENED, "trigger": TRIGGERED, "outbox schema": SCHEMA, "console": CONSOLE,
-    **READ, **WRITTEN, **SENT, **views("batch"), **views("outbox"), **views("journal"), **OF_EVENTS, **JUDGED,
+    **READ, **WRITTEN, **SENT, **views("batch"), **views("outbox"), **views("journal"), **OF_EVENTS, **JUDGED, **OF_AGENTS,
 }  # fmt: skip
 
 

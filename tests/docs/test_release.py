@@ -64,7 +64,15 @@ def test_groups_of_dependencies() -> None:
     """Users are offered no extra that is for those who work on the package; each group is installed by nox."""
     extras = set(PROJECT["project"]["optional-dependencies"])
 
-    assert extras == {"cli", "otel", "parquet", "postgres", "receipts", "uvloop"}
+    assert extras == {
+        "cli",
+        "mcp",
+        "otel",
+        "parquet",
+        "postgres",
+        "receipts",
+        "uvloop",
+    }
     assert not extras & set(PROJECT["dependency-groups"])
     assert [
         name for name in PROJECT["dependency-groups"] if f'"{name}"' not in NOX

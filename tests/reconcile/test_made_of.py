@@ -67,6 +67,8 @@ NOT_MADE = {
     "a short text": ("text", LONG, "ab"),
     "none": ("text", "mine", None),
     "empty": ("text", "mine", ""),
+    "a tag of a write": ("text", "of order 4", "[iv-2btpjdahbnrw24oh]"),
+    "another text before a tag": ("text", "mine", "theirs [iv-2btpjdahbnrw24oh]"),
     "another host": ("url", "https://me.example/in", "https://you.example/in"),
     "another path": ("url", "https://me.example/v2/hook", "https://me.example/v1/hook"),
     "another value in the query": ("url", "https://me.example/in?token=2", "https://me.example/in?token=1"),

@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -22,9 +23,9 @@ pytestmark = pytest.mark.one_python
 EVENTS = ["invoice.created"]
 
 
-def pair():
-    """Return a private key and its public one, in PEM."""
-    private = Ed25519PrivateKey.generate()
+def pair(private=None):
+    """Return a private key and its public one, in PEM; of Ed25519, unless one is given."""
+    private = private or Ed25519PrivateKey.generate()
     return (
         private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
@@ -33,6 +34,7 @@ def pair():
 
 OURS, OUR_PUBLIC = pair()
 THEIRS, THEIR_PUBLIC = pair()
+ELLIPTIC, ELLIPTIC_PUBLIC = pair(ec.generate_private_key(ec.SECP256R1()))
 
 
 @pytest.fixture
@@ -154,14 +156,14 @@ async def test_no_secret(client, service):
 
 
 @pytest.mark.parametrize(
-    "key", [b"", b"no key", OUR_PUBLIC, OURS.replace(b"M", b"N", 1)]
+    "key", [b"", b"no key", OUR_PUBLIC, OURS.replace(b"M", b"N", 1), ELLIPTIC]
 )
 async def test_wrong_private_key(outcome, key):
     with pytest.raises(InvalidRequestError, match="key: is no private key of Ed25519"):
         outcome.receipt(key)
 
 
-@pytest.mark.parametrize("key", [b"", b"no key", OURS])
+@pytest.mark.parametrize("key", [b"", b"no key", OURS, ELLIPTIC_PUBLIC])
 async def test_wrong_public_key(outcome, key):
     with pytest.raises(InvalidRequestError, match="public_key: is no public key"):
         check_receipt(outcome.receipt(OURS), key)

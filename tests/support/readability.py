@@ -20,6 +20,7 @@ PACKAGE = Path(__file__).parents[2] / "invsvc_async"
 TOP = "."  # stands for the modules beside the folders
 HELD = frozenset({
     TOP,
+    "agents",
     "api",
     "audit",
     "batch",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from contextlib import AsyncExitStack
+import signal
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,18 +13,30 @@ import attrs
 import typer
 
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import Calling, misuse, option
-from invsvc_async.cli.output import note
+from invsvc_async.cli.options import Calling, misuse, number, option
+from invsvc_async.cli.output import counted, emitted, note, tell
+from invsvc_async.cli.signals import handled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mcp.server.lowlevel import Server
+
     from invsvc_async.agents.toolbox import Toolbox
 
 _ONLY = "Offer these operations only, such as webhooks.* or users.get; repeatable."
-_JOURNAL = "Where writes are stored: a file, or postgresql://…; INVSVC_JOURNAL by default."
+_JOURNAL = (
+    "Where writes are stored: a file, or postgresql://…; INVSVC_JOURNAL by default."
+)
 _SECRETS = "Store the secrets of new webhooks here (mode 0600); no agent sees them."
 _DRY_RUN = "Answer a write with its plan; the digest of the plan as `confirm` sends it."
+
+
+_HTTP = (
+    "Serve streamable HTTP on this port of 127.0.0.1, behind a token, instead; 0 selects a free one. The "
+    "token is INVSVC_MCP_TOKEN, or a new one, which is printed."
+)
+_PORTS: dict[str, Any] = {"least": 0, "most": 65_535, "metavar": "PORT"}
 
 
 @attrs.frozen
@@ -49,6 +63,7 @@ class _Offer:
 async def mcp(
     *,
     offer: _Offer,
+    http: Annotated[int | None, number(int, _HTTP, **_PORTS)] = None,
     skill: Annotated[
         bool, option("Print the page for agents, SKILL.md, and end.")
     ] = False,
@@ -64,10 +79,11 @@ async def mcp(
     if skill:
         from invsvc_async.agents.skill import SKILL
 
-        typer.echo(SKILL.read_text(encoding="utf-8"), nl=False)
+        page = SKILL.read_text(encoding="utf-8")
+        if not emitted({"skill": page}):
+            typer.echo(page, nl=False)
         return
     from invsvc_async.agents.server import server_of
-    from invsvc_async.agents.stdio import serve_stdio
     from invsvc_async.agents.toolbox import Toolbox
 
     check_outputs({"--secrets-to": offer.secrets_to}, journal=offer.address)
@@ -90,8 +106,40 @@ async def mcp(
         )
         _check_secrets(offer, toolbox)
         await stack.enter_async_context(client)
-        note(f"{len(toolbox.tools)} tools on standard input and output")
-        await serve_stdio(server_of(toolbox))
+        serving = asyncio.create_task(
+            _serve(server_of(toolbox), len(toolbox.tools), http)
+        )
+        # the client is closed then: what is under way gets its verdict, or stays in the journal
+        with (
+            handled((signal.SIGINT, signal.SIGTERM), serving.cancel),
+            suppress(asyncio.CancelledError),
+        ):
+            await serving
+
+
+async def _serve(server: Server[Any], count: int, port: int | None) -> None:
+    """Serve *count* tools on standard input and output, or on a *port*."""
+    if port is None:
+        from invsvc_async.agents.stdio import serve_stdio
+
+        note(f"{counted(count, 'tool')} on standard input and output")
+        await serve_stdio(server)
+        return
+    from invsvc_async.agents.http import serve_http, token_of
+
+    given = os.environ.get("INVSVC_MCP_TOKEN") or None
+    token = token_of(given)
+
+    def ready(url: str) -> None:
+        lines = [f"url: {url}"]
+        facts: dict[str, Any] = {"url": url, "tools": count}
+        if given is None:
+            lines.append(f"token: {token}")
+            facts["token"] = token
+        tell(facts, "\n".join(lines))
+        note(f"{counted(count, 'tool')}; press Ctrl-C to stop")
+
+    await serve_http(server, port, token, ready)
 
 
 def _check_secrets(offer: _Offer, toolbox: Toolbox) -> None:
@@ -101,8 +149,8 @@ def _check_secrets(offer: _Offer, toolbox: Toolbox) -> None:
     may_create = "webhooks_create" in toolbox.tools
     if may_create and offer.secrets_to is None and not offer.no_secrets:
         raise misuse(
-            "agents may create webhooks, whose secrets are returned only once. Use --secrets-to FILE to store "
-            "them, or --no-secrets to throw them away"
+            "agents may create webhooks, whose secrets are returned only once. Use --secrets-to FILE to "
+            "store them, or --no-secrets to throw them away"
         )
 
 
