@@ -20,6 +20,8 @@ As a module ``jobs.py``, for ``procrastinate --app=jobs.app worker`` with ``INVS
         return (await keyed.send(context, write)).id
 
 Give each task a name: without one, it has that of its module, which is another one where that is the program.
+Ids of jobs are those of one database: jobs of another one, or of a new one, need a ``?namespace=`` of their
+own in the address of the journal.
 """
 
 # Types are checked without the engine.
