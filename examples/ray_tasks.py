@@ -12,17 +12,8 @@ from functools import cache
 
 import ray
 
-from invsvc_async import (
-    AmbiguousWriteError,
-    Client,
-    JournalError,
-    Portal,
-    TransportError,
-    Webhook,
-    WriteNotAppliedError,
-)
-
-AGAIN = [AmbiguousWriteError, JournalError, TransportError, WriteNotAppliedError]
+from invsvc_async import Client, Portal, Webhook
+from invsvc_async.engines.again import RUN_AGAIN
 
 
 def keep_secret(key: str, webhook: Webhook) -> None:
@@ -36,7 +27,7 @@ def portal() -> Portal:
 
 
 # Ray runs it again if its worker is killed, and after these errors.
-@ray.remote(max_retries=20, retry_exceptions=AGAIN)
+@ray.remote(max_retries=20, retry_exceptions=[*RUN_AGAIN])
 def register(order: str, url: str) -> str:
     """Create a webhook, and return its id: ``ray.get(register.remote(order, url))``."""
     here = portal()

@@ -1,13 +1,12 @@
 """
 Activities of Temporal whose writes have one effect, however often Temporal runs them.
 
-``Worker(temporal, task_queue="invoicing", activities=[Invoicing(client).register])``, where ``client``
-is a ``Client.from_env(on_secret=keep_secret)`` whose journal, ``INVSVC_JOURNAL=postgresql://…``, the
-workers share.
+``Worker(temporal, task_queue="invoicing", activities=[register], plugins=[invsvc])``, with
+``INVSVC_BASE_URL``, ``INVSVC_API_KEY`` and ``INVSVC_JOURNAL=postgresql://…`` set, and
+``workflow.execute_activity(register, url, retry_policy=AGAIN, …)`` in a workflow.
 
-The key of a write is the id of the workflow and the id of the activity, without the attempt.  If a workflow
-continues as new, or its id is used again, add what tells its runs apart: their activities have the same ids.
-This was run under ``temporalio.testing.ActivityEnvironment``, which has no server.
+The key of a write is made of the ids of the workflow, its run and the activity, without the attempt: a new
+run of the workflow starts over, unless ``send`` has a ``key``.
 """
 
 from __future__ import annotations
@@ -16,23 +15,29 @@ from typing import TYPE_CHECKING
 
 from temporalio import activity
 
+from invsvc_async import Client
+from invsvc_async.engines.temporal import AGAIN, InvsvcPlugin
+
 if TYPE_CHECKING:
-    from invsvc_async import Client, Webhook
+    from invsvc_async import Webhook
+
+__all__ = ["AGAIN", "invsvc", "register"]
 
 
 def keep_secret(key: str, webhook: Webhook) -> None:
     """Store the secret of a new webhook, before its verdict is stored."""
 
 
-class Invoicing:
-    """Activities of one worker, with its client."""
+def make_client() -> Client:
+    """Make the client of a worker process."""
+    return Client.from_env(on_secret=keep_secret)
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
-    @activity.defn
-    async def register(self, url: str) -> str:
-        """Create a webhook, and return its id."""
-        info = activity.info()
-        write = self._client.webhooks.create(url=url, events=["invoice.created"])
-        return (await write.keyed(f"{info.workflow_id}/{info.activity_id}")).id
+invsvc = InvsvcPlugin(make_client)
+
+
+@activity.defn
+async def register(url: str) -> str:
+    """Create a webhook, and return its id."""
+    write = invsvc.client.webhooks.create(url=url, events=["invoice.created"])
+    return (await invsvc.send(write)).id

@@ -1,8 +1,12 @@
-"""The errors after which an engine runs a task again."""
+"""
+The errors after which an engine runs a task again, and how long it waits before that.
+
+The engines' modules, the examples and the page *Write from a task engine* have this list from here.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.errors import (
     AmbiguousWriteError,
@@ -15,6 +19,9 @@ from invsvc_async.errors import (
     WriteNotAppliedError,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 # All others, such as InvalidRequestError or WriteSupersededError, fail again.
 RUN_AGAIN: Final[tuple[type[InvsvcError], ...]] = (
     AmbiguousWriteError,
@@ -25,3 +32,34 @@ RUN_AGAIN: Final[tuple[type[InvsvcError], ...]] = (
     RateLimitedError,
     ServerError,
 )
+MOST_RUNS: Final = 20  # of a task
+_FIRST: Final = 1.0  # s before the second run; each further wait is twice as long
+_LONGEST: Final = 300.0
+
+
+def seconds_before(error: BaseException, runs: int) -> float | None:
+    """
+    Return how many seconds to wait before a task runs again that ended with *error* in *runs* runs so far.
+
+    ``None`` means not to run it again. A service that says when to come back is not asked before.
+    """
+    if not isinstance(error, RUN_AGAIN) or runs >= MOST_RUNS:
+        return None
+    asked = getattr(error, "retry_after", None) or 0.0
+    return max(asked, min(_LONGEST, _FIRST * 2.0 ** (runs - 1)))
+
+
+def failing_again() -> list[type[InvsvcError]]:
+    """Return the errors after which a task is not to run again, for engines that know these instead."""
+    return [each for each in _below(InvsvcError) if not _may_run_again(each)]
+
+
+def _may_run_again(error: type[InvsvcError]) -> bool:
+    """Return whether *error* is one of the list, or a class that one of the list belongs to."""
+    return any(issubclass(error, each) or issubclass(each, error) for each in RUN_AGAIN)
+
+
+def _below(error: type[InvsvcError]) -> Iterator[type[InvsvcError]]:
+    for each in error.__subclasses__():
+        yield each
+        yield from _below(each)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from invsvc_async.errors import InvsvcError
+from invsvc_async.errors import InvsvcError, RateLimitedError
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _SECRETS: Final = {
     "not stored": "Its secret was given to the run that created it, and is not stored.",
     "delivered": "on_secret has had its secret.",
 }
+_OPEN: Final = (Verdict.UNKNOWN, Verdict.NOT_APPLIED)
 _NOBODY_HAS: Final = (
     "nobody has them, because nothing takes the results of this table. "
     "Make the client with on_secret."
@@ -57,6 +58,8 @@ class RowResult:
     message: str = ""
     replayed: bool = False
     secret: str | None = attrs.field(default=None, repr=False)
+    # whether sending the row again may apply it; it is no column of results
+    runs_again: bool = attrs.field(default=False, repr=False, eq=False)
 
     @classmethod
     def of(cls, key: str, outcome: AnyOutcome, note: str = "") -> RowResult:
@@ -71,6 +74,8 @@ class RowResult:
             message=" ".join(sentence for sentence in sentences if sentence),
             replayed=outcome.replayed,
             secret=getattr(outcome.value, "secret", None) if is_new else None,
+            runs_again=outcome.verdict in _OPEN
+            or isinstance(outcome.error, RateLimitedError),
         )
 
     @classmethod
@@ -90,13 +95,14 @@ def columns_of(results: Iterable[RowResult]) -> dict[str, list[Plain]]:
 
 
 class Counts(Counter[str]):
-    """How many rows have each verdict, how many are replays, and how many have ``secrets``."""
+    """How many rows have each verdict, are replays, have ``secrets``, or may be applied if sent ``again``."""
 
     def add(self, result: RowResult) -> None:
         """Count *result*."""
         self[result.verdict] += 1
         self["replayed"] += result.replayed
         self["secrets"] += result.secret is not None
+        self["again"] += result.runs_again
 
     @property
     def rows(self) -> int:

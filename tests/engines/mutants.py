@@ -1,9 +1,10 @@
 """
 Wrong lines of what sends tables, each of which a test must notice.
 
-    python -m tests.engines.mutants [PART OF A NAME …]
+    python -m tests.engines.mutants [rows | tasks [PART OF A NAME …]]
 
-Each runs on a copy of the package, against the tests of rows.
+Each runs on a copy of the package: those of ``rows`` against the tests of rows, and those of ``tasks`` against
+the tests that they name, which are skipped, and so notice nothing, where their engine is not installed.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from pathlib import Path
 from tests.durable.mutants import noticed_by
 from tests.support.mutation import ROOT, judge, mutants_in
 
-TESTS = (("0", ["tests/engines/test_rows.py", "tests/engines/test_places.py"]),)
+TESTS = {
+    "rows": (("0", ["tests/engines/test_rows.py", "tests/engines/test_places.py"]),),
+    "tasks": (("0", []),),
+}
 
 
-def main(parts: list[str]) -> int:
-    """Run all, or those with *parts* in their names; return 1 if one was not noticed."""
+def main(kind: str, parts: list[str]) -> int:
+    """Run the list *kind*, or those with *parts* in their names; return 1 if one was not noticed."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         for name in ("invsvc_async", "tests", "examples", "docs"):
@@ -29,9 +33,9 @@ def main(parts: list[str]) -> int:
                 ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__")
             )
         shutil.copy(ROOT / "pyproject.toml", tree)
-        mutants = mutants_in(Path(__file__).with_name("rows.patches"))
-        return judge(mutants, parts, partial(noticed_by, tree=tree, tests=TESTS))
+        mutants = mutants_in(Path(__file__).with_name(f"{kind}.patches"))
+        return judge(mutants, parts, partial(noticed_by, tree=tree, tests=TESTS[kind]))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*(sys.argv[1:2] or ["rows"]), sys.argv[2:]))

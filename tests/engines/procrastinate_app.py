@@ -7,7 +7,6 @@ import sys
 from contextlib import suppress
 
 from examples import procrastinate_tasks as example
-from invsvc_async import Client
 from tests.engines.naive import create
 
 app = example.app
@@ -31,10 +30,7 @@ async def give_again() -> None:
 
 
 async def work() -> None:
-    async with (
-        Client.from_env(on_secret=example.keep_secret) as example.client,
-        app.open_async(),
-    ):
+    async with app.open_async():
         giving = asyncio.create_task(give_again())
         await app.run_worker_async(
             concurrency=4, update_heartbeat_interval=0.5, stalled_worker_timeout=2

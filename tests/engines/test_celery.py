@@ -65,7 +65,8 @@ def test_task_that_is_delivered_twice(service, register):
 def test_task_whose_answer_is_lost(service, register):
     """It is settled in its run."""
     service.script("webhooks.create", "reset")
-    made = register.apply((URL,), task_id="order-17", throw=True).get()
+    # a database that is late on a busy machine has it run again
+    made = register.apply((URL,), task_id="order-17").get()
     assert [each.target for each in service.ledger.effects("webhooks.create")] == [made]
 
 

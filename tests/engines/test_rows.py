@@ -636,7 +636,7 @@ def test_program_of_the_docstring(service, tmp_path, monkeypatch):
     assert again.count("applied replayed") == 3
 
 
-@pytest.mark.parametrize("engine", ["spark", "ray", "dask"])
+@pytest.mark.parametrize("engine", ["spark", "ray", "dask", "dlt"])
 def test_programs_of_docstrings_and_pages(engine):
     """They are the same."""
     assert program_of(engine) == example_of(engine)

@@ -1,44 +1,77 @@
-"""Activities of ``examples/temporal_activities.py`` that are cancelled and run again, without a server of Temporal."""
+"""Activities that are cancelled and run again, in Temporal's own environment for tests, which has no server."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from invsvc_async import ApiKey, Client, ReconcilePolicy, SecretLostError
+from invsvc_async import Client, KeyConflictError, ReconcilePolicy, SecretLostError
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.testing import serving
+from tests.support.database import database
+from tests.support.waiting import until
 
-pytest.importorskip("temporalio")
+pytest.importorskip("temporalio", reason="temporalio is not installed")
 
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from examples.temporal_activities import Invoicing, keep_secret
+from examples import temporal_activities as example
+from invsvc_async.engines.temporal import AGAIN, InvsvcPlugin
+
+pytestmark = pytest.mark.filterwarnings("default")
 
 URL = "https://k.example/order-1"
+EVENTS = ["invoice.created"]
 
 
 def environment(
-    workflow: str = "order-1", activity: str = "1", attempt: int = 1
-) -> ActivityEnvironment:
+    *, workflow: str = "order-1", run: str = "r1", number: str = "1", attempt: int = 1, **more
+) -> ActivityEnvironment:  # fmt: skip
     """Return what an attempt of an activity runs in."""
     here = ActivityEnvironment()
     here.info = replace(
-        here.info, workflow_id=workflow, activity_id=activity, attempt=attempt
-    )
+        here.info, workflow_id=workflow, workflow_run_id=run, activity_id=number, attempt=attempt, **more,
+    )  # fmt: skip
     return here
 
 
-@pytest.fixture
-async def register(service, tmp_path):
-    """Yield the activity of a worker."""
+def made():
     policy = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2)
-    client = Client(
-        service.base_url, ApiKey(service.api_key), journal=tmp_path / "calls.db", reconcile=policy,
-        on_secret=keep_secret,
-    )  # fmt: skip
-    async with client:
-        yield Invoicing(client).register
+    return Client.from_env(reconcile=policy, on_secret=lambda *_: None)
+
+
+@pytest.fixture
+def service(monkeypatch, request):
+    with serving() as running:
+        monkeypatch.setenv("INVSVC_BASE_URL", running.base_url)
+        monkeypatch.setenv("INVSVC_API_KEY", running.api_key)
+        place = database().at(namespace=f"temporal-{request.node.name[:50]}", silence=1)
+        monkeypatch.setenv("INVSVC_JOURNAL", place)
+        yield running
+
+
+@pytest.fixture
+def invsvc():
+    return InvsvcPlugin(made)
+
+
+@pytest.fixture
+def register(invsvc):
+    @activity.defn
+    async def register(url: str, key: str = "", name: str = "") -> str:
+        write = invsvc.client.webhooks.create(url=url, events=EVENTS)
+        return (await invsvc.send(write, key=key, name=name)).id
+
+    return register
+
+
+def targets(service):
+    return [entry.target for entry in service.ledger.effects("webhooks.create")]
 
 
 async def cancelled(service, register, step):
@@ -46,7 +79,7 @@ async def cancelled(service, register, step):
     service.script("webhooks.create", step)
     first = environment()
     running = asyncio.create_task(first.run(register, URL))
-    await service.arrived("webhooks.create")
+    await until(lambda: service.arrivals("webhooks.create"))
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -55,28 +88,98 @@ async def cancelled(service, register, step):
 async def test_run_after_one_that_was_cancelled_before_the_effect(service, register):
     """It does the write, once; the runs after it return the same, and other activities do their own."""
     await cancelled(service, register, "hang")
-    assert not service.ledger.effects("webhooks.create")
+    assert not targets(service)
 
     made = [await environment(attempt=attempt).run(register, URL) for attempt in (2, 3)]
     assert [made[0]] * 2 == made
     others = [
-        await environment(*ids).run(register, f"{URL}{number}")
-        for number, ids in enumerate([("order-1", "2"), ("order-2", "1")])
+        await environment(**ids).run(register, f"{URL}{number}")
+        for number, ids in enumerate([{"number": "2"}, {"workflow": "order-2"}])
     ]
-    assert [entry.target for entry in service.ledger.effects("webhooks.create")] == [
-        made[0],
-        *others,
-    ]
+    assert targets(service) == [made[0], *others]
 
 
 async def test_run_after_one_that_was_cancelled_after_the_effect(service, register):
-    """It finds the webhook, and says that its secret is lost."""
+    """It finds the webhook, and says that its secret is lost, which no further run changes."""
     await cancelled(service, register, "apply, then hang")
 
     for attempt in (2, 3):
         with pytest.raises(SecretLostError):
             await environment(attempt=attempt).run(register, URL)
-    assert (
-        len(service.ledger.effects("webhooks.create")),
-        service.arrivals("webhooks.create"),
-    ) == (1, 1)
+    assert (len(targets(service)), service.arrivals("webhooks.create")) == (1, 1)
+    assert "SecretLostError" in AGAIN.non_retryable_error_types
+
+
+async def test_new_run_of_the_workflow(service, register):
+    """It starts over, but not with a key of the business."""
+    runs = [environment(run=run) for run in ("r1", "r2")]
+    first, anew = [await here.run(register, URL) for here in runs]
+    assert first != anew
+    same = [await here.run(register, f"{URL}/17", "order-17") for here in runs]
+    assert same[0] == same[1]
+    assert targets(service) == [first, anew, same[0]]
+
+
+async def test_two_writes_of_an_activity(service, register):
+    """The second needs a name; without one, its key has another write."""
+    here = environment()
+    first = await here.run(register, URL)
+    with pytest.raises(KeyConflictError):
+        await here.run(register, f"{URL}/b")
+    second = await here.run(register, f"{URL}/b", "", "b")
+    assert targets(service) == [first, second]
+
+
+async def test_service_that_says_when_to_come_back(service, register):
+    """Temporal runs the activity again then, and not by its own policy before."""
+    service.script("webhooks.create", "429 after 7")
+    with pytest.raises(ApplicationError) as caught:
+        await environment().run(register, URL)
+    assert caught.value.next_retry_delay == timedelta(seconds=7)
+    assert not caught.value.non_retryable
+    assert not targets(service)
+
+
+async def test_heartbeats(service, register):
+    """They are sent while the write is under way, if the activity has a timeout for them."""
+    service.script("webhooks.create", "slow 1")
+    here = environment(heartbeat_timeout=timedelta(seconds=0.3))
+    beats = []
+    here.on_heartbeat = lambda *_: beats.append(1)
+    await here.run(register, URL)
+    assert len(beats) >= 3
+
+
+async def test_write_as_data(service, invsvc):
+    """The activity of the plugin does it once, and returns what is told of it, without the secret."""
+    assert invsvc.configure_worker({})["activities"] == [*invsvc.activities]
+    [own] = invsvc.activities
+    assert activity._Definition.must_from_callable(own).name == "invsvc_write"
+    line = {"operation": "webhooks.create", "arguments": {"url": URL, "events": EVENTS}}
+    first, again = [
+        await environment(attempt=attempt).run(own, line) for attempt in (1, 2)
+    ]
+    assert (first["verdict"], first["replayed"], again["replayed"]) == (
+        "applied",
+        False,
+        True,
+    )
+    assert "secret" not in first
+    assert targets(service) == [first["id"]] == [again["id"]]
+
+
+async def test_file_as_journal(service, register, monkeypatch, tmp_path):
+    """Workers cannot share it, which is said in words."""
+    monkeypatch.setenv("INVSVC_JOURNAL", str(tmp_path / "calls.db"))
+    with pytest.raises(ConfigurationError, match="a file belongs to one process"):
+        await environment().run(register, URL)
+    assert "ConfigurationError" in AGAIN.non_retryable_error_types
+
+
+async def test_example(service):
+    """Its activity creates one webhook, however often it runs."""
+    first, again = [
+        await environment(attempt=attempt).run(example.register, URL)
+        for attempt in (1, 2)
+    ]
+    assert targets(service) == [first] == [again]

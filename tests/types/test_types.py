@@ -118,7 +118,11 @@ def test_misspelt_argument(tool, tmp_path):
 # Of these, only the base class is unknown: it is the engine's, which is not installed here. With a stand-in for
 # it, the type checkers of users would not know that these are what the engine takes.
 OF_ENGINES = {
+    "airflow.InvsvcHook",
+    "airflow.InvsvcWriteOperator",
     "celery.KeyedTask",
+    "procrastinate._RunAgain",
+    "temporal.InvsvcPlugin",
     "ray.InvsvcDatasink",
     "spark.CountsMessage",
     "spark.InvsvcDataSource",

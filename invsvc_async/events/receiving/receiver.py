@@ -26,6 +26,7 @@ from invsvc_async.events.receiving.admission import (
 )
 from invsvc_async.events.receiving.body_room import BodyRoom
 from invsvc_async.events.receiving.current import Current
+from invsvc_async.events.receiving.handing_over import NAME, HandOver, handing_over
 from invsvc_async.events.receiving.handler_calls import HandlerCalls
 from invsvc_async.events.receiving.handlers import (
     EventHandler,
@@ -111,6 +112,12 @@ class Receiver:
     which is used and never closed, or a function that makes one (``Client.from_env``), which is opened and
     closed with the receiver.
 
+    *hand_over* gives events to a queue of your own, such as Celery's: a function of the event, async or not
+    (then it is called in a thread), which needs ``mode="inbox"``. The worker calls it with each stored event,
+    instead of handlers. Once it returns, the event is handled; if it raises, it is called again, as a handler
+    is. It may be called twice with one event, so give the queue ``event.dedupe_key``, and ``event.raw`` for
+    ``events.parse``.
+
     Raises:
         ConfigurationError: Nothing authenticates events and *accept_unsigned* is false, or the arguments
             contradict each other.
@@ -134,6 +141,7 @@ class Receiver:
         max_age: float | None | Unset = UNSET,
         refresh_after: float = 300.0,
         client: Client | Callable[[], Client] | None = None,
+        hand_over: HandOver | None = None,
         random: Callable[[], float] = randomness.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -157,6 +165,10 @@ class Receiver:
         self._current = Current(client)
         stores_first = mode == "inbox"
         self._handlers = Handlers(policy, self.store, stored_first=stores_first)
+        self._hands_over = hand_over is not None
+        if hand_over is not None:
+            giving = handing_over(hand_over, stores_first=stores_first)
+            self._handlers.add(giving, ("*",), {"name": NAME}, fetch=False)
         self._calls = HandlerCalls(self._current, self._tally, lambda: self.on_handling)
         self._worker = Worker(
             self.store,
@@ -236,9 +248,14 @@ class Receiver:
         Raises:
             ConfigurationError: A type is not in the specification, an argument is not valid, another handler
                 has this name, this one is not async, or the store does not know handlers; for *fetch*, no
-                read is specified for a type, or the receiver has no client.
+                read is specified for a type, or the receiver has no client, or it hands its events over.
         """
         check_options(types, options, fetch=fetch)
+        if self._hands_over:
+            raise ConfigurationError(
+                "on: this receiver hands its events over to your queue. Call the function where they are "
+                "taken from it, or leave hand_over out."
+            )
         if fetch and not self._current.is_given:
             raise ConfigurationError(
                 "on: fetch=True needs a client. Use Receiver(client=…)."

@@ -1,0 +1,227 @@
+"""
+Tasks of Airflow whose writes have one effect, however often Airflow runs them, until the task is cleared.
+
+As a file in the folder of DAGs, with ``INVSVC_BASE_URL``, ``INVSVC_API_KEY`` and
+``INVSVC_JOURNAL=postgresql://…`` set for the workers::
+
+    from datetime import datetime, timedelta
+
+    from airflow.sdk import dag, task
+
+    from invsvc_async.engines.airflow import InvsvcHook, InvsvcWriteOperator
+
+    AGAIN = {"retries": 20, "retry_delay": timedelta(seconds=30)}
+
+
+    @task(**AGAIN)
+    def register(order: str) -> str:
+        with InvsvcHook() as invsvc:
+            write = invsvc.client.webhooks.create(
+                url=f"https://me.example/{order}", events=["invoice.created"]
+            )
+            return invsvc.send(write, key=order).id
+
+
+    @dag(schedule=None, start_date=datetime(2026, 1, 1))
+    def invoicing():
+        register.expand(order=["order-17", "order-18"])
+        InvsvcWriteOperator(
+            task_id="rename",
+            operation="journeys.update",
+            arguments={"journey": "jrn_1", "name": "{{ run_id }}"},
+            **AGAIN,
+        )
+
+
+    invoicing()
+
+A retry goes on with the write of the task. A task that is *cleared* starts over: it does the write anew. One
+that is cleared while it runs goes on, because its write may be under way.
+"""
+
+# Types are checked without the engine.
+# pyright: reportMissingImports=none, reportMissingTypeStubs=none
+# pyright: reportUnknownParameterType=none, reportUntypedBaseClass=none
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+from invsvc_async.client import Client
+from invsvc_async.engines.again import RUN_AGAIN
+from invsvc_async.engines.portals import portal_of
+from invsvc_async.engines.sender import check_journal
+from invsvc_async.engines.task_writes import task_key, task_result
+from invsvc_async.engines.versions import require
+from invsvc_async.errors import ConfigurationError, InvsvcError
+from invsvc_async.transport.credentials import ApiKey
+
+require("apache-airflow-task-sdk", 1, 1)
+from airflow.sdk import (  # noqa: E402 - of a version that fits
+    BaseHook,
+    BaseOperator,
+    get_current_context,
+)
+from airflow.sdk.exceptions import AirflowFailException  # noqa: E402 - as above
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from invsvc_async.engines.results import Plain
+    from invsvc_async.portal import Portal
+    from invsvc_async.writes.write import Write
+
+__all__ = ["InvsvcHook", "InvsvcWriteOperator"]
+
+T = TypeVar("T")
+
+
+class InvsvcHook(BaseHook):  # pyright: ignore[reportGeneralTypeIssues]  # without the engine
+    """
+    A client for the writes of the running task: ``with InvsvcHook() as invsvc:``.
+
+    *client* makes the client. With *conn_id*, it is made of a connection of Airflow instead: its host is the
+    base URL, its password the API key, and its extra may have ``journal`` and ``team``.
+    """
+
+    def __init__(
+        self,
+        conn_id: str | None = None,
+        *,
+        client: Callable[[], Client] = Client.from_env,
+    ) -> None:
+        super().__init__()
+        self._conn_id = conn_id
+        self._make = client
+        self._held = ExitStack()
+        self._portal: Portal | None = None
+
+    def __enter__(self) -> Self:
+        make = self._make if self._conn_id is None else self._from(self._conn_id)
+        with ExitStack() as held, _final():
+            self._portal = held.enter_context(portal_of(make, keep=False)).portal
+            check_journal(self._portal.client, several=True)
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._portal = None
+        self._held.close()
+
+    @property
+    def client(self) -> Client:
+        """The client. Its methods return writes for :meth:`send`; ``call`` of a portal reads."""
+        return self._opened().client
+
+    def get_conn(self) -> Client:
+        """Return the client."""
+        return self.client
+
+    def send(self, write: Write[T], *, key: str = "") -> T:
+        """
+        Send *write* for the running task, and return its value.
+
+        Its key has the ids of DAG, run and task, *key*, and what clearing the task renews. *key* comes from
+        the data, such as the number of an order: a mapped task needs it, because the index of an order
+        changes with the list. A second write of a task needs it, too.
+
+        Raises:
+            AirflowFailException: The write failed, and would fail again.
+            InvsvcError: It failed, and the task runs again if it has ``retries``.
+        """
+        with closing(write), _final():
+            return self._opened().call(write.keyed(_key_here(key)))
+
+    def result(self, line: Mapping[str, Any], *, key: str = "") -> dict[str, Plain]:
+        """
+        Send the write that *line* describes, and return what is told of it, as plain values.
+
+        *line* has an ``operation`` and its ``arguments``, as in a file of a batch. Of a new webhook, the
+        secret is not returned: make the client with ``on_secret``.
+
+        Raises:
+            AirflowFailException, InvsvcError: As :meth:`send`.
+        """
+        with _final():
+            own = _key_here(key)
+            write = self.client.write_from(line).keyed(own)
+            return task_result(own, self._opened().call(write.outcome()))
+
+    def _opened(self) -> Portal:
+        if self._portal is None:
+            raise ConfigurationError(
+                "hook: it is not open. Use it as `with InvsvcHook() as invsvc:`."
+            )
+        return self._portal
+
+    def _from(self, conn_id: str) -> Callable[[], Client]:
+        found: Any = self.get_connection(conn_id)  # Any: of the engine
+        extra: dict[str, Any] = found.extra_dejson
+        settings = {name: extra[name] for name in ("journal", "team") if name in extra}
+        return lambda: Client(found.host, ApiKey(found.password), **settings)
+
+
+class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIssues]  # as above
+    """
+    A task that does one write, which *operation*, such as ``journeys.update``, and its *arguments* describe.
+
+    It returns the fields of ``RowResult`` but for the secret. *key*, of the data, is needed if it is mapped:
+    ``InvsvcWriteOperator.partial(task_id=…, operation=…).expand_kwargs(rows)``, where each row has
+    ``arguments`` and ``key``. All three are templates. *conn_id* and *client* are those of the hook.
+    """
+
+    template_fields: ClassVar[tuple[str, ...]] = ("operation", "arguments", "key")
+
+    def __init__(
+        self,
+        *,
+        operation: str,
+        arguments: dict[str, Any],
+        key: str = "",
+        conn_id: str | None = None,
+        client: Callable[[], Client] = Client.from_env,
+        **settings: Any,  # Any: those of all operators
+    ) -> None:
+        super().__init__(**settings)
+        self.operation = operation
+        self.arguments = arguments
+        self.key = key
+        self.conn_id = conn_id
+        self.client = client
+
+    def execute(self, context: object) -> dict[str, Plain]:
+        """Send the write, and return what is told of it."""
+        del context
+        line = {"operation": self.operation, "arguments": self.arguments}
+        with InvsvcHook(self.conn_id, client=self.client) as invsvc:
+            return invsvc.result(line, key=self.key)
+
+
+@contextmanager
+def _final() -> Generator[None]:
+    """Tell Airflow not to run the task again after an error that would come again."""
+    try:
+        yield
+    except RUN_AGAIN:
+        raise
+    except InvsvcError as error:
+        raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+
+
+def _key_here(key: str) -> str:
+    """
+    Return the key of a write of the running task: the same in each retry, and another one once it is cleared.
+
+    Clearing a task raises its ``max_tries`` above the tries that there were; retries leave it.
+
+    Raises:
+        ConfigurationError: The task is mapped, and *key* is empty.
+    """
+    task: Any = get_current_context()["ti"]  # Any: of the engine
+    if task.map_index >= 0 and not key:
+        raise ConfigurationError(
+            "key: a mapped task needs one, because the index of a row changes with the list. Pass what names "
+            "the row, such as the number of an order."
+        )
+    return task_key(task.dag_id, task.run_id, task.task_id, key, f"to-{task.max_tries}")

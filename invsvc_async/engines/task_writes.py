@@ -1,0 +1,50 @@
+"""Writes of tasks: their keys, made of what is the same when the task runs again, and their results."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.engines.results import RowResult, log
+
+if TYPE_CHECKING:
+    from invsvc_async.engines.results import Plain
+    from invsvc_async.reconcile.outcome import AnyOutcome
+
+_LONGEST: Final = 200  # characters of a key
+_BEGINNING: Final = 150  # that a longer one keeps
+
+
+def task_key(*parts: str) -> str:
+    """
+    Return the key of a write, made of the *parts* that are not empty: different parts make different keys.
+
+    What is too long for a key, or cannot be printed, is replaced by its digest after the beginning.
+    """
+    escaped = [part.replace("%", "%25").replace("/", "%2F") for part in parts if part]
+    key = "/".join(escaped)
+    if len(key) <= _LONGEST and key.isprintable():
+        return key
+    digest = sha256(key.encode(errors="surrogatepass")).hexdigest()[:32]
+    beginning = "".join(each for each in key if each.isprintable())
+    return f"{beginning[:_BEGINNING]}~{digest}"
+
+
+def task_result(key: str, outcome: AnyOutcome) -> dict[str, Plain]:
+    """
+    Return the fields of the ``RowResult`` of a task's write, but for a secret, which engines would store.
+
+    That the secret of a new webhook was lost is in its message.
+
+    Raises:
+        InvsvcError: The write was not applied.
+    """
+    if not outcome.applied:
+        outcome.unwrap()
+    result = RowResult.of(key, outcome).to_dict()
+    if result.pop("secret") is not None:
+        log.warning(
+            "%s: nobody has the secret of the new webhook. Make the client with on_secret.",
+            key,
+        )
+    return result

@@ -1,0 +1,49 @@
+"""Stored events that a receiver gives to the application's own queue, instead of calling handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from invsvc_async.concurrency.plain_function import is_plain_function
+from invsvc_async.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from invsvc_async.events.event import Event
+
+HandOver: TypeAlias = (
+    "Callable[[Any], object]"  # Any: it may name the family it expects
+)
+NAME: Final = "hand_over"  # of the handler, as the store knows it
+
+
+def handing_over(
+    function: HandOver, *, stores_first: bool
+) -> Callable[[Event], Awaitable[None]]:
+    """
+    Return the handler that gives each event to *function*, which is called in a thread if it is not async.
+
+    Raises:
+        ConfigurationError: It is no function, or events are not stored.
+    """
+    if not callable(function):
+        raise ConfigurationError(
+            f"hand_over: {function!r} is not a function. Pass one of the event, async or not."
+        )
+    if not stores_first:
+        raise ConfigurationError(
+            "hand_over: only stored events are handed over. Use mode='inbox' and a store."
+        )
+    is_plain = is_plain_function(function)
+
+    async def hand_over(event: Event) -> None:
+        given: Any = (  # Any: a coroutine, or what the queue returns
+            await asyncio.to_thread(function, event) if is_plain else function(event)
+        )
+        if inspect.isawaitable(given):  # also of a lambda around an async function
+            await given
+
+    return hand_over

@@ -1,0 +1,73 @@
+"""The list of errors after which engines run a task again, and the keys and results of writes of tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from invsvc_async import (
+    AmbiguousWriteError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    KeyConflictError,
+    RateLimitedError,
+    SecretLostError,
+    ServerError,
+    ServiceError,
+    WriteError,
+    WriteSupersededError,
+)
+from invsvc_async.engines.again import (
+    MOST_RUNS,
+    RUN_AGAIN,
+    failing_again,
+    seconds_before,
+)
+from invsvc_async.engines.task_writes import task_key
+
+
+def limited(seconds):
+    return RateLimitedError(status=429, message="Slow down", retry_after=seconds)
+
+
+@pytest.mark.parametrize(
+    ("error", "runs", "seconds"),
+    [
+        (DeadlineExceededError("late"), 1, 1.0),
+        (DeadlineExceededError("late"), 4, 8.0),
+        (DeadlineExceededError("late"), MOST_RUNS - 1, 300.0),
+        (DeadlineExceededError("late"), MOST_RUNS, None),
+        (limited(900), 1, 900.0),
+        (limited(2), 5, 16.0),
+        (limited(None), 1, 1.0),
+        (InvalidRequestError("url: is no URL"), 1, None),
+        (ZeroDivisionError("its own"), 1, None),
+    ],
+)
+def test_seconds_before(error, runs, seconds):
+    """They grow up to five minutes; what the service asks for is waited for; some errors never run again."""
+    assert seconds_before(error, runs) == seconds
+
+
+def test_failing_again():
+    """They are all other errors, and no class that one of the list belongs to."""
+    others = set(failing_again())
+    assert {InvalidRequestError, KeyConflictError, SecretLostError} <= others
+    assert WriteSupersededError in others
+    assert not others & {AmbiguousWriteError, ServerError, WriteError, ServiceError}
+    assert not any(issubclass(each, RUN_AGAIN) for each in others)
+
+
+def test_task_key():
+    """Different parts make different keys, each of which a write takes."""
+    long = "x" * 300
+    keys = [
+        task_key(*parts)
+        for parts in [
+            ("a", "b"), ("a/b",), ("a%2Fb",), ("a", "b", "c"), (long, "1"), (long, "2"),
+            ("line\n", "1"), ("line", "1"),
+        ]
+    ]  # fmt: skip
+    assert keys[0] == "a/b"
+    assert task_key("", "a", "") == "a"
+    assert len(set(keys)) == len(keys)
+    assert all(key.isprintable() and len(key) <= 200 for key in keys)
