@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.events import HandlerStore, StoredEvent
+    from invsvc_async.events.stores import State
 
     Act = Callable[[StoredEvent], Awaitable[bool]]
 
@@ -68,11 +69,14 @@ class EventConsole:
         }
 
     async def _list(self, query: Mapping[str, str]) -> WireObject:
-        state = next((each for each in STATES if each == query.get("state")), None)
+        wanted: State | None = None
+        for state in STATES:
+            if state == query.get("state"):
+                wanted = state
         limit = int(query.get("limit", LIMITS[0]))
-        if limit not in LIMITS or (query.get("state") and state is None):
+        if limit not in LIMITS or (query.get("state") and wanted is None):
             raise ValueError("state, limit: must be one of those that `about` has")
-        found = [*await self._store.events(state=state, limit=limit + 1)]
+        found = [*await self._store.events(state=wanted, limit=limit + 1)]
         words = f"more than the first {limit:,} are not shown"
         return {
             "table": plain_table(events_table(found[:limit])),
