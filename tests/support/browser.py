@@ -62,7 +62,8 @@ class Page:
                 return told["result"]
 
     async def open(self, url: str, width: int = 1400, height: int = 900) -> None:
-        """Open *url* in a window of that size."""
+        """Open *url* in a window of that size, without scroll bars."""
+        await self.call("Emulation.setScrollbarsHidden", hidden=True)
         for part in ("Page", "Log", "Runtime"):
             await self.call(f"{part}.enable")
         size = {
@@ -95,8 +96,7 @@ class Page:
         return await until(lambda: self.run(script))
 
     async def picture(self) -> bytes:
-        """Return a picture of the whole page, as PNG, without the window's scroll bars."""
-        await self.call("Emulation.setScrollbarsHidden", hidden=True)
+        """Return a picture of the whole page, as PNG."""
         told = await self.call("Page.captureScreenshot", captureBeyondViewport=True)
         return base64.b64decode(told["data"])
 
