@@ -222,11 +222,13 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the documentation; warnings are errors."""
+    """Build the documentation; warnings are errors.  With Chromium, look at all pages, also as on a phone."""
     _install(session, "dev", "docs")
     session.run(
         "sphinx-build", "-W", "-n", "--keep-going", "-q", "docs", "docs/_build/html"
     )
+    if shutil.which("chromium"):
+        session.run("python", "-m", "tests.support.built_pages", "docs/_build/html")
 
 
 @nox.session(venv_backend="none")

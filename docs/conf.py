@@ -23,8 +23,8 @@ copyright = "2026, the invsvc_async authors"  # noqa: A001 - Sphinx's name for i
 release = version = __version__
 
 extensions = [
-    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon",
-    "command_line", "decision_diagram", "figures", "operations_table", "phone_tables",
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton",
+    "command_line", "dark_pictures", "decision_diagram", "figures", "operations_table", "phone_tables",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_generated"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -44,6 +44,7 @@ OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspe
 ALIASES = """
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
     Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
+    AnyWrite Arrival Future Head
     EventPattern M MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
     ClientKeywords SimulatorSettings ServiceClock EventDelivery How
@@ -51,7 +52,7 @@ ALIASES = """
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Items|M|Observer|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co|Uncopied"
+    r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Head|Items|M|Observer|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co|Uncopied"
     r"|ClientOptions|ClientKeywords|HandlerOptions|PostgresSettings|SimulatorSettings)"
 )
 DESCRIBED_BY_PAGES = {
@@ -66,6 +67,9 @@ nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [
 ]
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
 suppress_warnings = ["ref.python"]  # two classes are called `Entry`
+
+# What a block prints is not copied.
+copybutton_selector = "div[class^=highlight-]:not(.highlight-text) pre"
 
 smartquotes = False  # keep quotes as typed, for copying
 

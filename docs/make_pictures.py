@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from invsvc_async.batch import Batch
+    from tests.support.browser import Page
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -35,6 +36,7 @@ os.environ["PYTHONPATH"] = str(HERE.parent)
 from invsvc_async.testing import serving  # noqa: E402 - after the path is set
 
 WIDTH = 120
+PAGE_WIDTH = 1000  # of a page, so that its words can be read where the picture is shown
 INVSVC = [sys.executable, "-m", "invsvc_async.cli"]
 MOVES = re.compile(r"\x1b\[(?:\?25[lh]|[0-9]*[ABCDGJK])")
 
@@ -246,11 +248,19 @@ async def _inspected() -> None:
     address = os.environ["INVSVC_BASE_URL"].removesuffix("/v2") + "/_inspect/"
     row = "[...document.querySelectorAll('#arrivals tr')].find(each => each.textContent.includes('reset'))"
     async with browser(Path.cwd()) as page:
-        await page.open(address, 1280, 800)
+        await page.open(address, PAGE_WIDTH, 700)
         await page.until(row + " && true")
         await page.run(row + ".click()")
         await page.until("document.querySelector('#detail svg') && true")
-        (HERE / "_static" / "inspector.png").write_bytes(await page.picture())
+        await _kept(page, "inspector")
+
+
+async def _kept(page: Page, name: str) -> None:
+    """Keep a picture of the page as it is in light mode, and one as it is in dark mode."""
+    for mode, end in (("light", ""), ("dark", "-dark")):
+        await page.prefer(mode)
+        picture = await page.picture()
+        (HERE / "_static" / f"{name}{end}.png").write_bytes(picture)
 
 
 def batch_watch() -> None:
@@ -283,19 +293,19 @@ async def _watched() -> None:
     ):
         running = asyncio.create_task(_run(batch))
         await service.arrived("webhooks.create", 400)
+        watch = Watch(batch.entries, "run.db")
         async with (
-            Watch("run.db") as watch,
             serving_page(PAGE, watch.data) as address,
             browser(Path.cwd() / "profile") as page,
         ):
-            await page.open(address, 1280, 760)
+            await page.open(address, PAGE_WIDTH, 700)
             await page.until("document.querySelectorAll('#chart rect').length > 7")
             service.faults = Faults(rate=1.0, reads=1.0, kinds=("503",))
             await page.until(
                 "document.querySelector('.pause')?.textContent.includes('Next probe')"
             )
             await page.run("document.querySelector('summary').click()")
-            (HERE / "_static" / "batch-watch.png").write_bytes(await page.picture())
+            await _kept(page, "batch-watch")
         running.cancel()
         await asyncio.wait([running])
 

@@ -1,7 +1,8 @@
-"""On phones, a table whose rows are longer than a screen is shown as a card for each row."""
+"""Tables: numbers stay whole, and on phones a row that is longer than a screen is shown as a card."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from docutils import nodes
@@ -10,6 +11,14 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 LONGEST = 110  # characters of a row that a phone shows as one
+NUMBER = re.compile(r"[<>≤≥+-]? ?\d.{0,15}")  # with its unit, or a range
+
+
+def keep_numbers_whole(_app: Sphinx, doctree: nodes.document) -> None:
+    """Mark the cells that are a number; ``pages.css`` keeps them on one line."""
+    for entry in doctree.findall(nodes.entry):
+        if NUMBER.fullmatch(entry.astext()):
+            entry["classes"].append("whole")
 
 
 def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
@@ -33,5 +42,6 @@ def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the hook."""
+    app.connect("doctree-read", keep_numbers_whole)  # before cells have their titles
     app.connect("doctree-read", label_cells)
     return {"parallel_read_safe": True}

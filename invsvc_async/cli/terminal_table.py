@@ -165,17 +165,20 @@ def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """Return *line* in parts of at most *width* columns; words are not broken."""
-    if cell_len(line) <= width or width < _NARROWEST:
+    """Return *line* in parts of at most *width* columns, all indented as it is; words are not broken."""
+    text = line.lstrip(" ")
+    indent = line[: len(line) - len(text)]
+    room = width - len(indent)
+    if cell_len(line) <= width or room < _NARROWEST:
         return [line]
     parts = [""]
-    for word in line.split(" "):
+    for word in text.split(" "):
         longer = f"{parts[-1]} {word}" if parts[-1] else word
-        if parts[-1] and cell_len(longer) > width:
+        if parts[-1] and cell_len(longer) > room:
             parts.append(word)
         else:
             parts[-1] = longer
-    return parts
+    return [indent + part for part in parts]
 
 
 def _readable(cell: str) -> str:

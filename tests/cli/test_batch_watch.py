@@ -28,7 +28,7 @@ from tests.batch.reports.test_live import mixed, read
 from tests.batch.writing import all_of, creates
 from tests.cli.conftest import child
 from tests.durable.stores import spoil
-from tests.support.browser import CHROMIUM, browser
+from tests.support.browser import CHROMIUM, FITS, browser
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
@@ -295,7 +295,7 @@ async def test_page_in_a_browser(client, tmp_path, capsys):
 
             await page.open(address, 390, 800)
             await page.until("document.getElementById('live').textContent === 'live'")
-            assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+            assert await page.run(FITS)
             await watching.stop()
             await page.until(
                 "document.getElementById('live').textContent.includes('does not answer')"

@@ -121,6 +121,18 @@ def test_cell_of_json(terminal, monkeypatch, cell):
     assert cell[:5] in shown or "a: 1.50" in shown
 
 
+def test_long_line_of_a_field(monkeypatch):
+    """All its parts are indented as it is."""
+    monkeypatch.setenv("COLUMNS", "60")
+    story = "took 0.01 s\n     +0.1 s  sent, and its answer was lost: connection reset"
+    lines = printed(lambda: print_fields(console(), [("story", story)])).splitlines()
+    assert lines == [
+        "  story  took 0.01 s",
+        "              +0.1 s  sent, and its answer was lost:",
+        "              connection reset",
+    ]
+
+
 def test_long_line_of_a_story(monkeypatch):
     """It is continued below, indented further than its first part, and no word is broken."""
     monkeypatch.setenv("COLUMNS", "40")

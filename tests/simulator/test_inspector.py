@@ -10,7 +10,7 @@ import pytest
 from invsvc_async.simulator import Entry, Faults, Simulator
 from invsvc_async.simulator.inspector import SHOWN, plan_text
 from invsvc_async.simulator.loopback_page import is_loopback
-from tests.support.browser import CHROMIUM, browser
+from tests.support.browser import BROKEN, CHROMIUM, FITS, browser
 
 from .conftest import HOOK, Caller, plain_session
 
@@ -337,7 +337,7 @@ async def test_page_in_a_browser(tmp_path):
             await page.run(f"{{const it = document.getElementById('{field}'); it.value = '';"
                            "it.dispatchEvent(new Event('input'))}")  # fmt: skip
         assert await page.run("document.title") == "Embedded service"
-        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+        assert await page.run(FITS)
         assert page.messages == []
 
 
@@ -359,5 +359,32 @@ async def test_page_without_the_admin_api(tmp_path):
         assert "--admin" in await page.run(
             "document.getElementById('closed').innerText"
         )
-        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+        assert await page.run(FITS)
         assert page.messages == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_no_column_is_cut(tmp_path, service, call, width):
+    """Each arrival shows its effect without scrolling, and the timeline's labels have the size of text."""
+    service.script("webhooks.create", "late 0.05, then 500")
+    assert (await call("POST", "/webhooks", json=HOOK)).status == 500
+    await service.settled()
+    async with browser(tmp_path) as page:
+        await page.open(service.inspect_url, width)
+        await page.until(f"{ROW}.length === 1")
+        right = await page.run(
+            f"Math.max(...[...{ROW}[0].children].map(each => each.getBoundingClientRect().right))"
+        )
+        edge = await page.run(
+            "document.getElementById('arrivals').closest('.scroll').getBoundingClientRect().right"
+        )
+        assert "applied late" in await page.run(f"{ROW}[0].innerText")
+        assert right <= edge
+        assert await page.run(BROKEN) == []
+        assert await page.run(FITS)
+        await page.run(f"{ROW}[0].click()")
+        drawn = await page.until(
+            "document.querySelector('#detail svg text')?.getBoundingClientRect().height"
+        )
+        assert drawn >= 11

@@ -22,6 +22,21 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--remote-debugging-port=0",
 ]  # fmt: skip
+# Numbers, and words of up to 24 characters, that a table shows on more than one line.
+BROKEN = """[...document.querySelectorAll('th, td')].flatMap(cell => {
+  const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), found = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode())
+    for (const word of node.data.matchAll(/[\\w.,]+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map(each => Math.round(each.top)));
+      if (word[0].length <= 24 && lines.size > 1) found.push(word[0]);
+    }
+  return found;
+})"""
+# Whether a page is as wide as its window.  A phone's innerWidth would grow with a page that is too wide.
+FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
 
 class Page:
@@ -47,7 +62,8 @@ class Page:
                 return told["result"]
 
     async def open(self, url: str, width: int = 1400, height: int = 900) -> None:
-        """Open *url* in a window of that size."""
+        """Open *url* in a window of that size, without scroll bars."""
+        await self.call("Emulation.setScrollbarsHidden", hidden=True)
         for part in ("Page", "Log", "Runtime"):
             await self.call(f"{part}.enable")
         size = {
@@ -61,6 +77,11 @@ class Page:
         await self.until(
             "document.readyState === 'complete' && location.href !== 'about:blank'"
         )
+
+    async def prefer(self, mode: str) -> None:
+        """Show pages as somebody sees them who prefers *mode*, light or dark."""
+        wish = {"name": "prefers-color-scheme", "value": mode}
+        await self.call("Emulation.setEmulatedMedia", features=[wish])
 
     async def run(self, script: str) -> Any:
         """Return the value of an expression in JavaScript."""

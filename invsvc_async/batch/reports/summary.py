@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from math import ceil, log10
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,14 @@ from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from invsvc_async.batch.result import Result, Summary
     from invsvc_async.durable.entries import Entries
 
 
-_COLUMNS = 120  # of the timeline, at most
+_COLUMNS = 120  # of the timeline, while something was sent
+_MOST_SLICES = 3 * _COLUMNS
 _FIRST_ERROR = 400  # the first HTTP status of an error
 _STEPS = 10  # of the logarithmic scale of times, for each factor of ten
 
@@ -98,6 +102,11 @@ class Report:
         return merged
 
     @property
+    def still(self) -> list[tuple[int, int]]:
+        """The times (epoch ms) between ``active`` ones: no process ran, or all that ran were paused."""
+        return [(begun, ended) for (_, begun), (ended, _) in pairwise(self.active)]
+
+    @property
     def active_seconds(self) -> float:
         """How long a process ran and was not paused, or ``seconds`` if that is not known."""
         return sum(ended - begun for begun, ended in self.active) / 1000 or self.seconds
@@ -130,19 +139,36 @@ async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
     report.groups = groups.sorted(name, kind)
     if not seconds:
         return report
-    # Merge them into slices of equal width, few enough for the timeline, empty ones included.
-    begun = min(seconds)
-    span = max(seconds) - min(seconds) + 1000
-    report.width = max(1000, -(-span // _COLUMNS))
-    report.slices = [
-        Slice(begun + number * report.width)
-        for number in range(-(-span // report.width))
-    ]
-    for piece in seconds.values():
-        into = report.slices[(piece.begun - begun) // report.width]
+    report.slices = slices_of(report, seconds)
+    return report
+
+
+def slices_of(report: Report, seconds: Mapping[int, Slice]) -> list[Slice]:
+    """
+    Merge *seconds* into slices of equal width, few enough for the timeline, and set that width.
+
+    Times without sends are narrow there, so that the width is chosen for the others.  Slices without a
+    verdict are left out.
+    """
+    first = min(seconds)
+    span = max(seconds) - first + 1000
+    sent_for = sum(ended - begun for begun, ended in report.active) or span
+    report.width = max(1000, -(-min(sent_for, span) // _COLUMNS))
+    merged = _merged(seconds, first, report.width)
+    if len(merged) > _MOST_SLICES:  # verdicts while nothing was said to be sent
+        report.width = max(1000, -(-span // _COLUMNS))
+        merged = _merged(seconds, first, report.width)
+    return merged
+
+
+def _merged(seconds: Mapping[int, Slice], first: int, width: int) -> list[Slice]:
+    slices: dict[int, Slice] = {}
+    for begun, piece in sorted(seconds.items()):
+        number = (begun - first) // width
+        into = slices.setdefault(number, Slice(first + number * width))
         into.verdicts.update(piece.verdicts)
         into.faults += piece.faults
-    return report
+    return [*slices.values()]
 
 
 def _count(report: Report, result: Result) -> None:

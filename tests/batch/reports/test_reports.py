@@ -8,21 +8,22 @@ import re
 import shutil
 from collections import Counter
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from invsvc_async.batch import Batch
-from invsvc_async.batch.reports.html import page_of
+from invsvc_async.batch.reports.html import listing_page, page_of
 from invsvc_async.batch.reports.not_applied import Groups
-from invsvc_async.batch.reports.summary import Report, Slice, report_of
+from invsvc_async.batch.reports.summary import Report, Slice, report_of, slices_of
 from invsvc_async.batch.result import Result, Summary
 from invsvc_async.batch.run_status import Pause, Status
 from invsvc_async.cli.app import run
 from invsvc_async.reconcile.history import Verdict
 from tests.batch.writing import all_of, opened, run_all
-from tests.support.browser import CHROMIUM, browser
+from tests.support.browser import BROKEN, CHROMIUM, FITS, browser
 
 
 @pytest.fixture
@@ -191,8 +192,8 @@ def test_times_in_which_nothing_was_sent():
     )
     page = page_of(report)
     assert "16 a second while it ran: 19 s of 30 s" in page
-    assert page.count('fill="#8883"') == 2
-    assert page.count('stroke-dasharray="5 4"') == 1
+    assert page.count('<i class="still"') == 2
+    assert page.count('<i class="kill"') == 1
     assert (
         "<td>paused for 5 s: the service answers HTTP 503 (one, process 8)</td>" in page
     )
@@ -201,13 +202,38 @@ def test_times_in_which_nothing_was_sent():
         in page
     )
     assert "00:01:44, 6 s: no process ran" in page
-    assert re.findall(r'text-anchor="\w+">([\d:]+)<', page) == [
-        "00:01:40", "00:01:46", "00:01:52", "00:01:58", "00:02:04", "00:02:10",
+    # 19 s with sends have three quarters of the axis, and 11 s without have the rest
+    assert re.findall(r'class="time" style="left:[\d.]+%">([\d:]+)<', page) == [
+        "00:01:40", "00:01:48", "00:01:57", "00:02:03", "00:02:10",
     ]  # fmt: skip
+    assert "drawn narrower than the rest" in page
     assert (
         Report(name="outbox.db", summary=Summary(verdicts={Verdict.APPLIED: 9})).rate
         == 0.0
     )
+
+
+def test_slices_are_chosen_for_times_with_sends():
+    """A pause makes them no wider; without verdicts there are none, and there are not many more in any case."""
+    seconds = {
+        1000 * second: Slice(1000 * second, Counter({Verdict.APPLIED: 1}), faults=1)
+        for second in [*range(60), *range(100_000, 100_180)]
+    }
+    paused = Report(
+        name="run.db",
+        summary=Summary(),
+        runs=[run_of(7, 0, 100_180, (60, 100_000))],
+    )
+    slices = slices_of(paused, seconds)
+    assert paused.width == 2_000  # 240 s with sends in 120 slices
+    assert len(slices) == 120
+    assert sum(each.verdicts.total() for each in slices) == 240
+    assert sum(each.faults for each in slices) == 240
+    assert slices[30].begun == 100_000_000
+
+    short = Report(name="run.db", summary=Summary(), runs=[run_of(7, 0, 2)])
+    many = {each: Slice(each) for each in range(0, 1_000_000, 1_000)}
+    assert len(slices_of(short, many)) <= 120
 
 
 async def test_page_shows_faults_only_where_there_were_any(
@@ -256,4 +282,84 @@ async def test_page_fits_its_window(tmp_path, width):
     )
     async with browser(tmp_path / "profile") as page:
         await page.open((tmp_path / "page.html").as_uri(), width, 900)
-        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+        assert await page.run(FITS)
+
+
+def long_report():
+    """Return a report with large numbers, and a pause that lasts ten times as long as what was sent."""
+    sent = [*range(100), *range(1_100, 1_200)]
+    counts = Counter({Verdict.APPLIED: 1_234_567, Verdict.REFUSED: 12_345})
+    return Report(
+        name="run.db",
+        summary=Summary(verdicts=counts, secrets_lost=2),
+        operations={"sheets.save_mapping": counts, "webhooks.create": counts},
+        slices=[
+            Slice(1000 * second, Counter({Verdict.APPLIED: 10}), second % 3)
+            for second in sent
+        ],
+        runs=[run_of(7, 0, 1_200, (100, 1_100))],
+        faults=Counter({"HTTP 503": 812, "ResponseLostError": 93}),
+        groups=groups_of_results(
+            [
+                Result(
+                    key="row-1",
+                    operation="webhooks.create",
+                    verdict=Verdict.REFUSED,
+                    message="url is not https",
+                )
+            ]
+        ),
+    )
+
+
+ROWS = [
+    ("changed", "inv-2026-0013", "13", "total", "1234567890.12", "1234567890.13"),
+    ("only in the service", "3f2b8c1a-1d2e-4f5a-9b8c-123456789abc", "1234", "", "", ""),
+    ("changed", "inv 14", "14", "customer.name", "a long name " * 9, "another name"),
+]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("kind", ["report", "listing"])
+async def test_numbers_and_titles_stay_whole(tmp_path, width, kind):
+    """No number, word or title of a table is broken inside, and the page fits its window."""
+    titles = ("difference", "key", "line", "field", "yours", "theirs")
+    page_text = (
+        page_of(long_report()).replace("<details", "<details open")
+        if kind == "report"
+        else listing_page("Rows", "words", [("rows", 1_234_567)], titles, ROWS)
+    )
+    (tmp_path / "page.html").write_text(page_text, encoding="utf-8")
+    async with browser(tmp_path / "profile") as page:
+        await page.open((tmp_path / "page.html").as_uri(), width, 900)
+        assert await page.run(BROKEN) == []
+        assert await page.run(FITS)
+        if kind == "listing" and width < 600:
+            label = "getComputedStyle(document.querySelectorAll('td')[2], '::before')"
+            assert await page.run(f"{label}.content") == '"line: "'
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_timeline_can_be_read(tmp_path, width):
+    """Its labels have the size of text on every screen, do not overlap, and a pause takes a quarter of it."""
+    (tmp_path / "page.html").write_text(page_of(long_report()), encoding="utf-8")
+    async with browser(tmp_path / "profile") as page:
+        await page.open((tmp_path / "page.html").as_uri(), width, 900)
+        sizes = await page.run(
+            "[...document.querySelectorAll('.rate, .time')].map(each => parseFloat(getComputedStyle(each).fontSize))"
+        )
+        assert min(sizes) >= 11
+        assert await page.run("document.querySelector('.plot svg text') === null")
+        boxes = await page.run(
+            "[...document.querySelectorAll('.time')].map(each => each.getBoundingClientRect())"
+            ".filter(each => each.width).map(each => [each.left, each.right, each.height])"
+        )
+        assert len(boxes) >= 3
+        assert all(left[1] < right[0] for left, right in pairwise(boxes))
+        assert all(height < 30 for _, _, height in boxes)
+        share = await page.run(
+            "document.querySelector('i.still').offsetWidth / document.querySelector('.plot').offsetWidth"
+        )
+        assert share == pytest.approx(0.25, abs=0.02)
