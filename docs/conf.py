@@ -24,7 +24,7 @@ release = version = __version__
 
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon",
-    "command_line", "decision_diagram", "figures", "operations_table", "phone_tables",
+    "command_line", "decision_diagram", "figures", "operations_table", "phone_tables", "plots",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_generated"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -42,6 +42,8 @@ napoleon_numpy_docstring = False
 # External names and type aliases without a page here; their uses explain them.
 OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls|web)\..*"
 ALIASES = """
+    Arrival Head OnSync OnBatch OnInvoice OnCustomer OnOther OnResource
+    OfSyncs OfBatches OfInvoices OfCustomers OfOthers OfResources
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
     Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
     EventPattern M MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
@@ -51,7 +53,7 @@ ALIASES = """
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Items|M|Observer|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co|Uncopied"
+    r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Head|Items|M|Observer|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co|Uncopied"
     r"|ClientOptions|ClientKeywords|HandlerOptions|PostgresSettings|SimulatorSettings)"
 )
 DESCRIBED_BY_PAGES = {
