@@ -25,6 +25,7 @@ release = version = __version__
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton",
     "command_line", "dark_pictures", "decision_diagram", "figures", "operations_table", "phone_tables",
+    "plots",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_generated"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -42,6 +43,8 @@ napoleon_numpy_docstring = False
 # External names and type aliases without a page here; their uses explain them.
 OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls|web)\..*"
 ALIASES = """
+    Arrival Head OnSync OnBatch OnInvoice OnCustomer OnOther OnResource
+    OfSyncs OfBatches OfInvoices OfCustomers OfOthers OfResources
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
     Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
     AnyWrite Arrival Future Head

@@ -6,10 +6,24 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from examples.shop import STATUS, Shop, shown
+from examples.shop import Shop, shown
+from invsvc_async import InvsvcError
+from invsvc_async.web import answer_to, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def with_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer errors of the client."""
+    try:
+        return await handler(request)
+    except InvsvcError as error:
+        status, body, headers = answer_to(error)
+        return web.json_response(body, status=status, headers=headers)
 
 
 def create_app(_arguments: Sequence[str] = ()) -> web.Application:
@@ -28,16 +42,17 @@ def create_app(_arguments: Sequence[str] = ()) -> web.Application:
     async def rename(request: web.Request) -> web.Response:
         journey, name = request.match_info["journey"], request.query["name"]
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
-        status = STATUS.get(outcome.verdict, 409)  # 202: it is not known yet
         return web.Response(
-            body=shown(outcome), content_type="application/json", status=status
+            body=shown(outcome),
+            content_type="application/json",
+            status=status_of(outcome),
         )
 
     async def register(request: web.Request) -> web.Response:
         await shop.register(request.match_info["name"])
         return web.Response(status=202)
 
-    app = web.Application()
+    app = web.Application(middlewares=[with_errors])
     app.cleanup_ctx.append(lifespan)
     app.router.add_get("/invoices", invoices)
     app.router.add_put("/journeys/{journey}/name", rename)

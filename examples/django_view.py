@@ -7,17 +7,20 @@ Call ``start`` in each worker process of the server, such as in gunicorn's ``pos
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from django.http import HttpResponse, JsonResponse
 
 from examples.sync_script import made
-from invsvc_async import Portal, ServiceError, Verdict
+from invsvc_async import InvsvcError, Portal
+from invsvc_async.web import answer_to, status_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.http import HttpRequest
 
-STATUS = {Verdict.APPLIED: 200, Verdict.UNKNOWN: 202}
 portal = Portal(made)
 opened = ExitStack()
 
@@ -27,18 +30,31 @@ def start() -> None:
     opened.enter_context(portal)
 
 
+def with_errors(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Answer errors of the client."""
+
+    @wraps(view)
+    def answered(request: HttpRequest, journey: str) -> HttpResponse:
+        try:
+            return view(request, journey)
+        except InvsvcError as error:
+            status, body, headers = answer_to(error)
+            return JsonResponse(body, status=status, headers=headers)
+
+    return answered
+
+
+@with_errors
 def show(_request: HttpRequest, journey: str) -> HttpResponse:
     """Answer the model with all its digits."""
-    try:
-        found = portal.call(portal.client.journeys.get(journey))
-    except ServiceError as error:
-        return JsonResponse({"error": error.code}, status=error.status)
+    found = portal.call(portal.client.journeys.get(journey))
     return HttpResponse(found.to_json(), content_type="application/json")
 
 
+@with_errors
 def rename(request: HttpRequest, journey: str) -> JsonResponse:
-    """Write, and answer the verdict; 202 means that it is not known yet."""
+    """Write, and answer the verdict."""
     write = portal.client.journeys.update(journey, name=request.POST["name"])
     outcome = portal.call(write.outcome())
     shown = {"verdict": outcome.verdict, "message": outcome.message}
-    return JsonResponse(shown, status=STATUS.get(outcome.verdict, 409))
+    return JsonResponse(shown, status=status_of(outcome))

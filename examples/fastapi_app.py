@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from examples.shop import STATUS, Shop
-from invsvc_async import Invoice, Journey, Outcome, Page, ServiceError
+from examples.shop import Shop
+from invsvc_async import Invoice, InvsvcError, Journey, Outcome, Page
+from invsvc_async.web import answer_to, status_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -34,16 +35,16 @@ def create_app(shop: Shop | None = None) -> FastAPI:
     @app.put("/journeys/{journey}/name")
     async def rename(journey: str, name: str, response: Response) -> Outcome[Journey]:
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
-        # 202: it is not known yet.
-        response.status_code = STATUS.get(outcome.verdict, 409)
+        response.status_code = status_of(outcome)
         return outcome
 
     @app.post("/customers/{name}", status_code=202)
     async def register(name: str) -> None:
         await shop.register(name)
 
-    @app.exception_handler(ServiceError)
-    async def refused(_: Request, error: ServiceError) -> JSONResponse:
-        return JSONResponse({"error": error.code}, status_code=error.status)
+    @app.exception_handler(InvsvcError)
+    async def failed(_: Request, error: InvsvcError) -> JSONResponse:
+        status, body, headers = answer_to(error)
+        return JSONResponse(body, status, headers)
 
     return app

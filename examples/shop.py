@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from invsvc_async import Client, Outbox, ReconcilePolicy, Verdict, enc_hook
+from invsvc_async import Client, Outbox, ReconcilePolicy, enc_hook
 from invsvc_async.events import InboxPolicy, Receiver, ResourceEvent, SharedHeader
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async import Journey, Outcome, Webhook
     from invsvc_async.batch import Result
 
-STATUS = {Verdict.APPLIED: 200, Verdict.UNKNOWN: 202}  # otherwise 409
 # Web callers should not wait 90 s for a verdict. With 45 s or less, no write whose answer
 # was lost could be sent again: it is proven absent after 15 s, and a second one needs 30 s.
 POLICY = ReconcilePolicy(deadline=50.0)
@@ -48,10 +47,11 @@ class Customer(Base):
 
 
 class Handled(Base):
-    """An event that was handled."""
+    """An event that was handled. Those of version v1 and v1.1 have no key, and may be here twice."""
 
     __tablename__ = "events"
-    key: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str | None] = mapped_column(unique=True)
     body: Mapped[str]
 
 
@@ -81,7 +81,9 @@ class Shop:
         url = self._database.replace("postgresql:", "postgresql+asyncpg:", 1)
         self.engine = create_async_engine(url, pool_size=5, max_overflow=0)
         async with (
-            Client.from_env(journal=self._database, reconcile=POLICY) as self.client,
+            Client.from_env(
+                journal=self._database, reconcile=POLICY, on_secret=self._keep_secret
+            ) as self.client,
             Outbox.open(
                 self._database, self.client, on_secret=self._keep_secret
             ) as self.outbox,
@@ -104,9 +106,10 @@ class Shop:
         await self._note(name, secret=hook.secret)
 
     async def _keep_verdict(self, result: Result) -> None:
-        # The answer with the secret was lost: delete result.thing, and enqueue another create.
-        verdict = "secret lost" if result.secret_lost else result.verdict
-        await self._note(result.key, verdict=verdict)
+        if result.outcome is not None and result.outcome.secret_lost:
+            # Another webhook, whose secret _keep_secret gets. If this raises, it comes again.
+            await self.client.webhooks.replace_lost(result.outcome)
+        await self._note(result.key, verdict=result.verdict)
 
     async def _note(self, name: str, **values: str | None) -> None:
         async with self.engine.begin() as connection:

@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from examples.shop import STATUS, Shop, shown
+from examples.shop import Shop, shown
+from invsvc_async import InvsvcError
+from invsvc_async.web import answer_to, status_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -34,14 +36,17 @@ def create_app() -> Starlette:
     async def rename(request: Request) -> Response:
         journey, name = request.path_params["journey"], request.query_params["name"]
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
-        status = STATUS.get(outcome.verdict, 409)  # 202: it is not known yet
         return Response(
-            shown(outcome), media_type="application/json", status_code=status
+            shown(outcome), status_of(outcome), media_type="application/json"
         )
 
     async def register(request: Request) -> Response:
         await shop.register(request.path_params["name"])
         return Response(status_code=202)
+
+    async def failed(_: Request, error: Exception) -> Response:
+        status, body, headers = answer_to(error)
+        return JSONResponse(body, status, headers)
 
     routes = [
         Route("/invoices", invoices),
@@ -49,4 +54,6 @@ def create_app() -> Starlette:
         Route("/customers/{name}", register, methods=["POST"]),
         Route("/events", shop.receiver.asgi_app, methods=["POST"]),
     ]
-    return Starlette(routes=routes, lifespan=lifespan)
+    return Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={InvsvcError: failed}
+    )

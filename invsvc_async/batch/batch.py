@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import attrs
 
@@ -27,7 +27,13 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_hooks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import (
+        AsyncIterable,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+    )
     from datetime import datetime
     from pathlib import Path
     from types import TracebackType
@@ -38,8 +44,10 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.models.common import Model
     from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.writes.write import Write
 
 
+T = TypeVar("T")
 _FAILED = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)
 
 
@@ -168,6 +176,14 @@ class Batch(Uncopied):
         finally:
             self._is_open = False
             await self.entries.aclose()
+
+    @overload
+    def run(
+        self, writes: Iterable[Write[T]] | AsyncIterable[Write[T]]
+    ) -> AsyncIterator[Result[T]]: ...
+
+    @overload
+    def run(self, writes: Writes = ()) -> AsyncIterator[Result]: ...
 
     def run(self, writes: Writes = ()) -> AsyncIterator[Result]:
         """

@@ -95,7 +95,8 @@ class Slots:
             return f"concurrency: {self.in_use:,} in flight"
         if (counted := self._counted(self._loop.time())) >= self._knee.size:
             hanging = self.in_use - counted
-            return f"adaptive limit: {counted:,} in flight{f', {hanging:,} more hang' if hanging else ''}"
+            more = f", and {hanging:,} whose answer is overdue" if hanging else ""
+            return f"adaptive limit: {counted:,} writes in flight{more}"
         return f"rate: {1 / self._gap:,.3g} a second" if self._gap else None
 
     @property

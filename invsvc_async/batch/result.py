@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import attrs
 
-from invsvc_async.durable.records import Record, outcome_of, verdict_and_record
+from invsvc_async.durable.records import (
+    Record,
+    error_in,
+    outcome_of,
+    verdict_and_record,
+)
 from invsvc_async.errors import JournalError
 from invsvc_async.models.portable import html_table
 from invsvc_async.reconcile.history import Basis, Evidence, Secret, Verdict
@@ -21,8 +26,18 @@ if TYPE_CHECKING:
     from invsvc_async.durable.intents import Commons
 
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True, default=Any)  # Any: of any operation
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
+
+
 @attrs.frozen(kw_only=True, slots=False)  # creating one with a dict takes half the time
-class Result:
+class Result(Generic[T_co]):
     """
     The result of one write of a batch.
 
@@ -57,8 +72,7 @@ class Result:
     duplicates: tuple[str, ...] = ()
     story: str | None = None
     done_at: int | None = None
-    # Any: of any operation
-    outcome: Outcome[Any] | None = attrs.field(default=None, repr=False, eq=False)
+    outcome: Outcome[T_co] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property
     def applied(self) -> bool | None:
@@ -136,6 +150,7 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:
             evidence=Evidence(
                 basis=cast("Basis", record.basis or "none"), person=record.person
             ),
+            error=error_in(record, verdict, entry.operation),
             attempts=record.tries,
             resends=record.again,
             secret=record.secret,

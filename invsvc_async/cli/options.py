@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import attrs
 import typer
+from typer.core import TyperCommand
 from typer.models import OptionInfo
 
 from invsvc_async.cli.output import as_json, note
@@ -42,7 +43,12 @@ _OWN = ("profile", "team", "secrets_to", "no_secrets")
 class CommandGroup(typer.Typer):
     """A group of commands."""
 
-    def __init__(self, **settings: Any) -> None:  # Any: those of typer
+    def __init__(
+        self,
+        of_commands: type[TyperCommand] = TyperCommand,
+        **settings: Any,  # Any: those of typer
+    ) -> None:
+        self._of_commands = of_commands
         settings = {"add_completion": False, "no_args_is_help": True, **settings}
         super().__init__(rich_markup_mode="markdown", **settings)
 
@@ -93,7 +99,8 @@ class CommandGroup(typer.Typer):
         ]
         options.sort(key=lambda each: each.name in _LAST)
         call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
-        self.command(command.__name__.rstrip("_"), help=words)(call)
+        name = command.__name__.rstrip("_")
+        self.command(name, cls=self._of_commands, help=words)(call)
         return command
 
 

@@ -1,7 +1,8 @@
 """
-The progress of a command, shown on stderr if stderr is a terminal: bars, and spinners during waits.
+The progress of a command, shown on stderr: bars, and spinners during waits.
 
-If stdout is no terminal, the progress of a batch is told there, in lines.
+If stderr is no terminal, there is a line every ten seconds instead, but not with ``--json``. Lines of a batch
+are on stdout, if stdout is no terminal.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ _STEPS = {
 def progress(
     words: str, total: int | None = None, *, shown: bool = True
 ) -> Generator[Callable[[], None]]:
-    """Show a progress bar if stderr is a terminal; yield the function that advances the bar."""
-    if not (shown and is_terminal(sys.stderr)):
+    """Show a progress bar, or lines without a terminal; yield the function that advances it."""
+    if not shown:
         yield lambda: None
+        return
+    if not is_terminal(sys.stderr):
+        yield _SpokenSteps(words, total).advance
         return
     from rich.progress import (
         BarColumn,
@@ -58,6 +62,24 @@ def progress(
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(words, total=total)
         yield lambda: bar.advance(task)
+
+
+class _SpokenSteps:
+    """Counts steps, and says now and then how many there were."""
+
+    def __init__(self, words: str, total: int | None) -> None:
+        self._words = words
+        self._of = "" if total is None else f" of {total:,}"
+        self._done = 0
+        self._said = monotonic()
+
+    def advance(self) -> None:
+        """Count a step."""
+        self._done += 1
+        if as_json.get() or monotonic() < self._said + _EVERY:
+            return
+        self._said = monotonic()
+        note(f"{self._words}: {self._done:,}{self._of}")
 
 
 @contextmanager
@@ -129,7 +151,7 @@ def _this_run(progress: Progress) -> str:
     if progress.paused is not None:
         parts.append(_paused(progress))
     elif progress.limited_by:
-        parts.append(f"limited by {progress.limited_by}")
+        parts.append(f"limited by the {progress.limited_by}")
     return "; ".join(parts)
 
 
@@ -162,9 +184,17 @@ class Waiting:
 
     @contextmanager
     def spinning(self, *, shown: bool = True) -> Generator[None]:
-        """Show it from the first silent second to the end of the block.  Needs a running event loop."""
-        if not (shown and is_terminal(sys.stderr)):
+        """
+        Show it from the first silent second to the end of the block, or in lines without a terminal.
+
+        Needs a running event loop.
+        """
+        if not shown:
             yield
+            return
+        if not is_terminal(sys.stderr):
+            with self._told():
+                yield
             return
         status = console(stderr=True).status(self, spinner_style="none")
         timer = asyncio.get_running_loop().call_later(_SILENCE, status.start)
@@ -173,6 +203,21 @@ class Waiting:
         finally:
             timer.cancel()
             status.stop()
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        """Say every ten seconds what is waited for."""
+        telling = asyncio.create_task(self._tell())
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    async def _tell(self) -> None:
+        while not as_json.get():
+            await asyncio.sleep(_EVERY)
+            left = max(0.0, self._until - monotonic())
+            note(f"{self._words} (at most {left:.0f} s)")
 
 
 def waiting_for_read(

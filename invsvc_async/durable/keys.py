@@ -168,6 +168,10 @@ class Keys:
         found = await self.claims.look(await self._name(key, team))
         return await self._outcome(found) if isinstance(found, Finished) else None
 
+    async def has(self, key: str, team: str | None) -> bool:
+        """Return whether there is a write under *key*, with a verdict or without one."""
+        return await self.claims.look(await self._name(key, team)) is not None
+
     async def verdict_of(self, intent: Intent) -> AnyOutcome | None:
         """Return the stored outcome of *intent*; ``None`` if it has none, or is UNKNOWN."""
         known = await self.outcome_of(intent.key, intent.scope.team)

@@ -26,6 +26,7 @@ from invsvc_async.errors import (
     InvsvcError,
     JournalError,
     ServiceError,
+    service_error_class,
     without_secrets,
 )
 from invsvc_async.reconcile.facts import start_of, time_of
@@ -268,7 +269,7 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
         # otherwise the type is that of a user-supplied reader
         if isinstance(value, dict):
             value = value_of_state(BY_NAME[intent.operation], value)
-        error = error_of(record.error)
+        error = error_in(record, verdict, intent.operation)
     except (InvsvcError, TypeError, *UNREADABLE) as problem:
         raise unreadable(entry.key, problem) from None
     outcome: OutcomeBase[Any] = OutcomeBase(
@@ -295,6 +296,19 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
         livemode=record.livemode,
     )
     return cast("Outcome[Any]", outcome)
+
+
+def error_in(
+    record: Record, verdict: Verdict, operation: str | None
+) -> InvsvcError | None:
+    """Return the error of an outcome; of one that is REFUSED there is always one."""
+    error = error_of(record.error)
+    if error is not None or verdict is not Verdict.REFUSED:
+        return error
+    if record.status is not None:  # a batch stores no more of it
+        refusal = service_error_class(record.status)
+        return refusal(status=record.status, code=record.code, operation=operation)
+    return InvsvcError(f"{operation}: it was refused. Why is not stored any more.")
 
 
 def _answered(intent: Intent) -> Intent:

@@ -11,8 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.events.event import (
+    CustomerEvent,
     Event,
     InvoiceBatchCompleted,
+    InvoiceEvent,
+    OtherEvent,
     ResourceEvent,
     SatInvoiceSynced,
     parse,
@@ -56,6 +59,7 @@ __all__ = [
     "BatchCounts",
     "BatchResult",
     "CredentialStats",
+    "CustomerEvent",
     "Delivery",
     "Entry",
     "Event",
@@ -68,9 +72,11 @@ __all__ += [
     "InboxPolicy",
     "InvoiceBatch",
     "InvoiceBatchCompleted",
+    "InvoiceEvent",
 ]
 __all__ += [
     "MemoryStore",
+    "OtherEvent",
     "Party",
     "PostgresStore",
     "Receipt",

@@ -22,6 +22,7 @@ from typing import (
     Self,
     TypeAlias,
     TypeVar,
+    cast,
 )
 
 import attrs
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice  # noqa: F401 - named in text below
-    from invsvc_async.models import Model
+    from invsvc_async.models import Customer, Invoice, Model
 
+R_co = TypeVar("R_co", covariant=True)
 D = TypeVar("D")
 T = TypeVar("T")
 
@@ -304,6 +306,9 @@ class ResourceEvent(_Event):
     """
     A change of a payment, invoice, receipt, customer or service, or an event of an unknown type.
 
+    For type checkers, a handler whose event is annotated ``InvoiceEvent`` or ``CustomerEvent`` has that model
+    as ``data`` after ``event.version == "v2"``, and a dict otherwise; ``OtherEvent`` has a dict.
+
     It is not signed.  The service sends it until it is answered 2xx, up to 16 times, in no promised order.
     A ``v1.1`` body is a ``v1`` body in a wrapper, which is removed.  In its ``invoice.created``, ``date`` is
     shifted by minus six hours, and is returned as it came.
@@ -407,6 +412,37 @@ class ResourceEvent(_Event):
         return plain | payload
 
 
+if TYPE_CHECKING:
+
+    class OldEvent(ResourceEvent):
+        """An event of version v1 or v1.1, whose data has the service's own names."""
+
+        version: Literal["v1", "v1.1"]
+
+        @cached_property
+        def data(self) -> dict[str, Any]:
+            """The resource, as plain values."""
+            ...
+
+    class NewEvent(ResourceEvent, Generic[R_co]):
+        """An event of version v2."""
+
+        version: Literal["v2"]
+
+        @cached_property
+        def data(self) -> R_co:
+            """The resource: a model, if there is one."""
+            ...
+
+    # Type checkers narrow a union, but no class, by an attribute.
+    InvoiceEvent: TypeAlias = OldEvent | NewEvent[Invoice]
+    CustomerEvent: TypeAlias = OldEvent | NewEvent[Customer]
+    OtherEvent: TypeAlias = OldEvent | NewEvent[dict[str, Any]]
+    AnyResource: TypeAlias = OldEvent | NewEvent[Invoice | Customer | dict[str, Any]]
+else:
+    InvoiceEvent = CustomerEvent = OtherEvent = AnyResource = ResourceEvent
+
+
 def _model_of(event: str) -> type[Model] | None:
     """Return the class of the resource of a v2 event, if it is a model."""
     family = event.partition(".")[0]
@@ -490,7 +526,7 @@ for _each in (
 ):
     hide_fields(_each)
 
-Event: TypeAlias = ResourceEvent | SatInvoiceSynced | InvoiceBatchCompleted
+Event: TypeAlias = AnyResource | SatInvoiceSynced | InvoiceBatchCompleted
 
 
 def key_of(event: Event) -> str | None:
@@ -568,7 +604,8 @@ def parse(body: bytes, headers: Headers | Head | None = None) -> Event:
         raise _malformed("the event's type is not printable", raw)
     if family is None:
         version = _checked_version(content, content.data, version, raw, is_test=is_test)
-        return ResourceEvent(raw, is_test, content, name, version)
+        event = ResourceEvent(raw, is_test, content, name, version)
+        return cast("AnyResource", event)
     if version != "v1":
         raise _malformed(f"{name} does not have bodies of {version}", raw)
     _check_id_and_time(

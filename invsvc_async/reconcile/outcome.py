@@ -108,7 +108,10 @@ class AmbiguousWriteError(WriteError):
 class SecretLostError(WriteError):
     """The webhook was created, but the answer with its secret was lost.  ``webhook`` is the one found."""
 
-    hint = "The webhook exists. Delete it and create it again for a secret, or pass on_lost_secret='keep'."
+    hint = (
+        "The webhook exists. For one with a secret, pass this error to client.webhooks.replace_lost(…); or "
+        "pass on_lost_secret='keep'."
+    )
 
     @property
     def webhook(self) -> models.Webhook:
@@ -440,19 +443,41 @@ if TYPE_CHECKING:
         @property
         def applied(self) -> Literal[True]: ...
 
-    class OtherOutcome(OutcomeBase[T_co]):
-        """An outcome with another verdict."""
+    class RefusedOutcome(OutcomeBase[T_co]):
+        """An outcome with the verdict REFUSED."""
 
-        verdict: Literal[
-            Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED, Verdict.UNKNOWN
-        ]
+        verdict: Literal[Verdict.REFUSED]
+        value: None
+        error: InvsvcError
+
+        @property
+        def applied(self) -> Literal[False]: ...
+
+    class NotAppliedOutcome(OutcomeBase[T_co]):
+        """An outcome with the verdict NOT_APPLIED."""
+
+        verdict: Literal[Verdict.NOT_APPLIED]
         value: None
 
         @property
-        def applied(self) -> Literal[False] | None: ...
+        def applied(self) -> Literal[False]: ...
+
+    class OtherOutcome(OutcomeBase[T_co]):
+        """An outcome with the verdict SUPERSEDED or UNKNOWN."""
+
+        verdict: Literal[Verdict.SUPERSEDED, Verdict.UNKNOWN]
+        value: None
+
+        @property
+        def applied(self) -> None: ...
 
     # Type checkers narrow a union, but no class, by an attribute.
-    Outcome: TypeAlias = AppliedOutcome[T_co] | OtherOutcome[T_co]
+    Outcome: TypeAlias = (
+        AppliedOutcome[T_co]
+        | RefusedOutcome[T_co]
+        | NotAppliedOutcome[T_co]
+        | OtherOutcome[T_co]
+    )
 else:
     Outcome = OutcomeBase
     Outcome.__name__ = Outcome.__qualname__ = "Outcome"

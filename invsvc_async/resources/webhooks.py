@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.event_types import EventName
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import Deleted, Health, Webhook, WebhookList
+    from invsvc_async.reconcile.outcome import Outcome, SecretLostError
     from invsvc_async.settings import CallOptions
     from invsvc_async.writes.write import Write
 
@@ -232,6 +233,40 @@ class Webhooks(Resource):
             team=team,
             options=options,
         )
+
+    async def replace_lost(
+        self,
+        lost: SecretLostError | Outcome[Webhook],
+        *,
+        attempts: int = 3,
+    ) -> Webhook:
+        """
+        Make another webhook in the place of one whose secret was lost, and delete that one.
+
+        *lost* is the ``SecretLostError``, or the outcome of the create. The client needs a journal and
+        ``on_secret``, which gets the new webhook and its secret under the key of the first create. The result
+        has the secret only in the run that made it.
+
+        The new webhook is made first, so that no event is missed; until the old one is deleted, events go to
+        both. Both writes are keyed in the journal. So call it again after any error or kill, or from several
+        tasks and processes that share the journal: one webhook is left. If the secret of the new one is lost
+        too, that one is replaced, up to *attempts* times in one call.
+
+        Raises:
+            InvalidRequestError: No secret was lost; or the webhook is gone, has changed since, or was found
+                without a tag, so that it may be another program's. It was not deleted.
+            ConfigurationError: The client has no journal, or no ``on_secret``.
+            SecretLostError: Each new secret was lost as well.
+            WriteError, ServiceError: The create or the delete did not come about; ``intent.key`` says which.
+            TransportError, DeadlineExceededError: The webhook could not be read.
+            JournalError: The journal cannot be used.
+
+        Spec: Endpoints, Webhooks.
+        """
+        from invsvc_async.resources.lost_secrets import replace_lost
+
+        without_team = Webhooks(self._view.without_team())
+        return await replace_lost(self._view, lost, without_team, attempts=attempts)
 
     async def health(self, *, options: CallOptions | None = None) -> Health:
         """

@@ -52,9 +52,7 @@ def stored(request, here, offline):
     asyncio.run(fill(store))
 
     def run(command, *arguments):
-        return offline(
-            "events", command, "--store", where, "--table", table, *arguments
-        )
+        return offline("events", command, where, "--table", table, *arguments)
 
     return run
 
@@ -91,6 +89,22 @@ def test_list(stored):
         "1",
     ]
     assert "\x1b" not in ran.out
+
+
+def test_address_first(here, offline, monkeypatch):
+    """The address comes before ids, as in other commands; ``--store`` still works, with a note."""
+    monkeypatch.delenv("INVSVC_EVENT_STORE", raising=False)
+    asyncio.run(fill(open_store("events.db")))
+    for words in ("list events.db --state dead", "list --state dead events.db"):
+        ran = offline("events", *words.split())
+        assert (ran.code, len(ran.out.splitlines()), ran.err) == (0, 3, "")
+    assert offline("events", "show", "events.db", "1").code == 0
+    assert offline("events", "revive", "events.db", "1").out == "1 event revived\n"
+    older = offline("events", "show", "1", "--store", "events.db")
+    assert older.code == 0
+    assert older.err == "--store: is an older form of invsvc events show ADDRESS\n"
+    monkeypatch.setenv("INVSVC_EVENT_STORE", "events.db")
+    assert offline("events", "show", "1").code == 0
 
 
 def test_show(stored):

@@ -284,6 +284,27 @@ def test_no_spinner_in_a_pipe(invsvc, monkeypatch, served):
     assert invsvc("get", "users", "usr_1").err == ""
 
 
+def test_lines_in_a_pipe(invsvc, monkeypatch, served):
+    """Off a terminal a long wait is told in lines, but not as JSON."""
+    monkeypatch.setattr("invsvc_async.cli.progress._EVERY", 0.02)
+    served.script("users.get", "slow 0.3", "slow 0.3")
+
+    said = invsvc("get", "users", "usr_1").err.splitlines()
+    assert said[0].startswith("waiting for the answer to users.get (at most ")
+    assert len(said) > 1
+    assert invsvc("get", "users", "usr_1", "--json").err == ""
+
+
+def test_bar_in_a_pipe(monkeypatch):
+    """Off a terminal the steps are told in lines."""
+    monkeypatch.setattr("invsvc_async.cli.progress._EVERY", 0.0)
+    screen = io.StringIO()
+    with contextlib.redirect_stderr(screen), progress("rows", 2) as advance:
+        advance()
+        advance()
+    assert screen.getvalue() == "rows: 1 of 2\nrows: 2 of 2\n"
+
+
 def test_note_while_a_bar_is_shown(monkeypatch):
     """A note is printed on a line of its own above the bar, such as one about Ctrl-C."""
     monkeypatch.setenv("COLUMNS", "100")

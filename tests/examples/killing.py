@@ -192,7 +192,6 @@ async def run(
 
 COUNTS = {
     Verdict.APPLIED: (1, 1),
-    "secret lost": (1, 1),
     Verdict.UNKNOWN: (0, 1),
 }  # of webhooks, by verdict; otherwise none
 OPEN = "SELECT name FROM customers WHERE verdict IS NULL"
@@ -215,9 +214,9 @@ async def judged(tables, service, load) -> tuple[list[str], dict[str, int], int]
         for entry in service.ledger.entries
         if entry.operation == "webhooks.create"
     }
-    effects = Counter(
-        name_in(entry) for entry in service.ledger.effects("webhooks.create")
-    )
+    living = living_webhooks(service)
+    effects = Counter(name_in(entry) for entry in living)
+    secrets = {name_in(entry): service.secret_of(str(entry.target)) for entry in living}
     wrong = [f"{name}: sent, and never committed" for name in arrived - set(customers)]
     for name, row in customers.items():
         least, most = COUNTS.get(row["verdict"], (0, 0))
@@ -225,7 +224,7 @@ async def judged(tables, service, load) -> tuple[list[str], dict[str, int], int]
             wrong.append(
                 f"{name}: {effects[name]} webhooks, and the verdict {row['verdict']}"
             )
-        if row["verdict"] == Verdict.APPLIED and row["secret"] is None:
+        if row["verdict"] == Verdict.APPLIED and row["secret"] != secrets.get(name):
             wrong.append(f"{name}: applied, and nobody has the secret")
     if load.answers["registration 202"] > len(customers):
         wrong.append("a registration was answered with 202, and is not there")
@@ -242,6 +241,13 @@ async def judged(tables, service, load) -> tuple[list[str], dict[str, int], int]
         dict(Counter(row["verdict"] for row in customers.values())),
         len(customers),
     )
+
+
+def living_webhooks(service):
+    """Return the entries of the webhooks that were created and not deleted."""
+    gone = {entry.target for entry in service.ledger.effects("webhooks.delete")}
+    made = service.ledger.effects("webhooks.create")
+    return [entry for entry in made if entry.target not in gone]
 
 
 async def explained(tables, place, service) -> list[str]:

@@ -86,6 +86,7 @@ async def test_application(server, service, address, monkeypatch):
         page = await browser.get("/invoices")
         renamed = await browser.put("/journeys/jrn_1/name?name=May")
         missing = await browser.put("/journeys/nowhere/name?name=May")
+        invalid = await browser.put("/journeys/jrn_1/name?name=")
         registered = [
             await status_of(browser, f"/customers/{name}")
             for name in ("ana", "ana", "undone-1")
@@ -108,7 +109,9 @@ async def test_application(server, service, address, monkeypatch):
     assert f'"total":{DIGITS}' in page.text.replace(f'"{DIGITS}"', DIGITS)
     assert (renamed.status_code, renamed.json()["verdict"]) == (200, "applied")
     assert renamed.json()["value"]["name"] == "May"
-    assert (missing.status_code, missing.json()["verdict"]) == (409, "refused")
+    assert (missing.status_code, missing.json()["verdict"]) == (404, "refused")
+    assert (invalid.status_code, invalid.json()["error"]) == (400, "invalid_request")
+    assert invalid.json()["message"].startswith("name: ")
     assert set(missing.json()) == {"verdict", "value", "message", "attempts"}
     assert len(service.ledger.effects("journeys.update")) == 1
     assert (registered, names, verdict) == ([202, 500, 500], ["ana"], "applied")
@@ -136,14 +139,14 @@ async def found(tables, text):
     return row[0]
 
 
-async def test_fastapi_passes_a_refusal_on(service, address, monkeypatch):
-    """What the service says no to has the same status in the application's own answer."""
+async def test_fastapi_with_a_credential_that_is_refused(service, address, monkeypatch):
+    """That is not about the caller, who is told that something else failed."""
     monkeypatch.setenv("INVSVC_API_KEY", "gt_live_nobody")
     async with asgi("fastapi") as browser:
         answer = await browser.get("/invoices")
 
-    assert answer.status_code == 401
-    assert set(answer.json()) == {"error"}
+    assert answer.status_code == 502
+    assert answer.json()["error"] == "bad_gateway"
 
 
 async def test_fastapi_request_cancelled_in_flight(service, address, monkeypatch):

@@ -63,13 +63,14 @@ def test_django_view(service, monkeypatch):
         shown = django_view.show(made.get("/"), "jrn_1")
         renamed = django_view.rename(made.post("/", {"name": "July"}), "jrn_1")
         missing = django_view.show(made.get("/"), "nowhere")
+        invalid = django_view.rename(made.post("/", {"name": ""}), "jrn_1")
 
     assert json.loads(shown.content)["id"] == "jrn_1"
     assert (renamed.status_code, json.loads(renamed.content)["verdict"]) == (
         200,
         "applied",
     )
-    assert (missing.status_code, json.loads(missing.content)) == (
-        404,
-        {"error": "resource_not_found"},
-    )
+    assert missing.status_code == 404
+    assert json.loads(missing.content)["error"] == "resource_not_found"
+    assert invalid.status_code == 400
+    assert json.loads(invalid.content)["message"].startswith("name: ")

@@ -9,7 +9,13 @@ from invsvc_async.models import Invoice, Webhook
 if TYPE_CHECKING:
     from invsvc_async import Outcome
     from invsvc_async.client import Client
-    from invsvc_async.events import Gone, Receiver, ResourceEvent
+    from invsvc_async.events import (
+        Gone,
+        InvoiceEvent,
+        Receiver,
+        ResourceEvent,
+        SatInvoiceSynced,
+    )
 
 
 async def refused(client: Client) -> None:
@@ -36,6 +42,21 @@ def handlers_of_current_state(receiver: Receiver) -> None:
 
     @receiver.on("invoice.created")  # type: ignore[type-var]
     async def gets_nothing(event: ResourceEvent, invoice: Invoice | Gone) -> None: ...
+
+
+def handlers_of_other_events(receiver: Receiver) -> None:
+    @receiver.on("sat.invoice.synced")  # type: ignore[type-var]
+    async def of_resources(event: ResourceEvent) -> None: ...
+
+    @receiver.on("invoice.created")  # type: ignore[type-var]
+    async def of_syncs(event: SatInvoiceSynced) -> None: ...
+
+    @receiver.on("customer.created")  # type: ignore[type-var]
+    async def of_invoices(event: InvoiceEvent) -> None: ...
+
+
+def data_of_versions(event: InvoiceEvent) -> None:
+    event.data.uuid  # type: ignore[union-attr]  # noqa: B018
 
 
 def truth(outcome: Outcome[Webhook]) -> None:

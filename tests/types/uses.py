@@ -7,9 +7,31 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, assert_type
 
-from invsvc_async import CallOptions, Client, Outbox, Portal, Timeouts, Verdict, models
-from invsvc_async.events import Gone, ResourceEvent
+from invsvc_async import (
+    CallOptions,
+    Client,
+    InvsvcError,
+    Outbox,
+    Portal,
+    Timeouts,
+    Verdict,
+    models,
+)
+from invsvc_async.events import (
+    CustomerEvent,
+    Event,
+    Gone,
+    InvoiceBatch,
+    InvoiceBatchCompleted,
+    InvoiceEvent,
+    OtherEvent,
+    ResourceEvent,
+    SatInvoiceSynced,
+    SyncedInvoice,
+    parse,
+)
 from invsvc_async.models import (
+    Customer,
     Deleted,
     DownloadRequest,
     Invoice,
@@ -97,6 +119,65 @@ def narrowing(outcome: Outcome[Webhook]) -> None:
     if outcome.applied is not True:
         return
     assert_type(outcome.value, Webhook)
+
+
+def narrowing_of_errors(outcome: Outcome[Webhook]) -> None:
+    assert_type(outcome.error, InvsvcError | None)
+    if outcome.verdict is Verdict.REFUSED:
+        assert_type(outcome.error, InvsvcError)
+        assert_type(outcome.value, None)
+        assert_type(outcome.applied, Literal[False])
+    match outcome.verdict:
+        case Verdict.APPLIED:
+            assert_type(outcome.value, Webhook)
+        case Verdict.REFUSED:
+            assert_type(outcome.error, InvsvcError)
+        case Verdict.NOT_APPLIED:
+            assert_type(outcome.applied, Literal[False])
+        case Verdict.SUPERSEDED | Verdict.UNKNOWN:
+            assert_type(outcome.applied, None)
+
+
+def narrowing_of_events(body: bytes, mine: InvoiceEvent) -> None:
+    if mine.version == "v2":
+        assert_type(mine.data, Invoice)
+    else:
+        assert_type(mine.data, dict[str, Any])
+    event = parse(body)
+    if isinstance(event, SatInvoiceSynced):
+        assert_type(event.data, SyncedInvoice)
+    elif isinstance(event, InvoiceBatchCompleted):
+        assert_type(event.data, InvoiceBatch)
+    elif event.version == "v2":
+        assert_type(event.data, Invoice | Customer | dict[str, Any])
+    else:
+        assert_type(event.data, dict[str, Any])
+
+
+def handlers(receiver: Receiver, name: EventType) -> None:
+    @receiver.on("invoice.created", "invoice.canceled")
+    async def of_invoices(event: InvoiceEvent) -> None: ...
+
+    @receiver.on("invoice.*", "payment.created")
+    async def of_resources(event: ResourceEvent) -> None: ...
+
+    @receiver.on("customer.*")
+    async def of_customers(event: CustomerEvent) -> None: ...
+
+    @receiver.on("receipt.completed")
+    async def of_receipts(event: OtherEvent) -> None: ...
+
+    @receiver.on("sat.invoice.synced")
+    async def of_syncs(event: SatInvoiceSynced) -> None: ...
+
+    @receiver.on("invoice_batch.completed")
+    async def of_batches(event: InvoiceBatchCompleted) -> None: ...
+
+    @receiver.on("sat.*", "invoice.*", name)
+    async def of_all(event: Event) -> None: ...
+
+    @receiver.on("*")
+    async def of_others(event: Event) -> None: ...
 
 
 def plain_forms(text: str, hook: Webhook, page: Page[Invoice]) -> None:
@@ -196,3 +277,4 @@ async def pages(client: Client) -> None:
 async def batches(client: Client, batch: Batch) -> None:
     async for result in batch.run([client.webhooks.delete("wh_1").keyed("1")]):
         assert_type(result.key, str)
+        assert_type(result.outcome, Outcome[Deleted] | None)

@@ -171,7 +171,7 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
     out.print(f"against the embedded service (seed {seed})")
     if count <= _USUAL:
         out.print(
-            "This takes about 20 seconds, longer on a busy machine. Nothing leaves it."
+            "This takes 20 seconds on an idle machine, minutes on a busy one. Nothing leaves it."
         )
     print_facts(facts)
     out.print()

@@ -7,9 +7,10 @@ import re
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import attrs
+from typer.core import TyperCommand
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event
@@ -82,7 +83,46 @@ def _moment(text: str) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-_STORE = "The receiver's store: a SQLite file, or postgresql://…"
+_STORE = (
+    "The receiver's store: a SQLite file, or postgresql://… Better: give it as ADDRESS."
+)
+
+
+class _StoreCommand(TyperCommand):
+    """A command whose first argument may be the address of the store; after it come ids, which are digits."""
+
+    # Any: typer has a context of its own
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands in the line of usage."""
+        options, *rest = super().collect_usage_pieces(ctx)
+        return [options, "[ADDRESS]", *rest]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the address as the value of ``--store``."""
+        if any(each.split("=")[0] == "--store" for each in args):
+            note(f"--store: is an older form of invsvc events {self.name} ADDRESS")
+        at = self._first_argument(args)
+        if at is not None and not args[at].isdecimal():
+            args = [f"--store={args[at]}", *args[:at], *args[at + 1 :]]
+        return super().parse_args(ctx, args)
+
+    def _first_argument(self, args: list[str]) -> int | None:
+        """Return where the first of *args* is that is neither an option nor the value of one."""
+        takes_value = {
+            name
+            for each in self.params
+            if getattr(each, "is_flag", True) is False
+            for name in each.opts
+        }
+        is_value = False
+        for at, each in enumerate(args):
+            if is_value:
+                is_value = False
+            elif each.startswith("-"):
+                is_value = each in takes_value
+            else:
+                return at
+        return None
 
 
 @attrs.frozen
@@ -171,7 +211,7 @@ class Choice(Filter):
             raise misuse("use either ids or --all")
 
 
-events: CommandGroup = CommandGroup()
+events: CommandGroup = CommandGroup(of_commands=_StoreCommand)
 _BODIES = "Kept bodies: older than this. As --older-than."
 _DEAD = "Dead letters: older than this. None by default."
 _LISTED = "Dead letters, events that wait, handled ones, or all."
@@ -193,7 +233,7 @@ async def list_(
     limit: Annotated[int, number(int, "Maximum number of events.", least=1)] = 100,
 ) -> None:
     """
-    List events, oldest first: `invsvc events list --store events.db`.
+    List events, oldest first: `invsvc events list events.db`.
 
     With --json it prints one object per line, not an array.
     """
@@ -217,7 +257,7 @@ async def show(
     at: EventStoreOptions,
 ) -> int:
     """
-    Show one event: `invsvc events show 17 --store events.db`.
+    Show one event: `invsvc events show events.db 17`.
 
     Its body is shown too, which may contain personal data.
     """
@@ -234,7 +274,7 @@ async def show(
 @events.add
 async def revive(chosen: Choice, at: EventStoreOptions) -> int:
     """
-    Hand dead letters to the receiver again: `invsvc events revive --all --store events.db`.
+    Hand dead letters to the receiver again: `invsvc events revive events.db --all`.
 
     They have new attempts then; mend their cause before.  Exits with 1 if an event is not a dead letter.
     """
@@ -250,7 +290,7 @@ async def drop(
     yes: Yes = False,
 ) -> int:
     """
-    Delete events that nobody is to handle: `invsvc events drop 17 --store events.db`.
+    Delete events that nobody is to handle: `invsvc events drop events.db 17`.
 
     Their keys stay, so that late duplicates are not handled either.  Asks before on a terminal.  Exits with 1
     if an event is being handled, or has no body because the service will send it again.
@@ -268,7 +308,7 @@ async def drop(
 @events.add
 async def replay(chosen: Choice, at: EventStoreOptions) -> int:
     """
-    Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
+    Hand handled events to the receiver again: `invsvc events replay events.db --all --since 1d`.
 
     Their bodies must have been kept: `InboxPolicy(keep_bodies=…)`.  The same handlers are called again, or
     with --handler only that one, unless it has had them, also for events that others have not handled.  Exits
@@ -353,7 +393,7 @@ async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[Store
 
 @events.add
 async def stats(at: EventStoreOptions) -> None:
-    """Count the events in each state, and what is due now: `invsvc events stats --store events.db`."""
+    """Count the events in each state, and what is due now: `invsvc events stats events.db`."""
     async with at.opened() as store:
         found = await store.stats()
         backlog = await store.backlog()
@@ -373,7 +413,7 @@ async def prune(
     dead: Annotated[str | None, option(_DEAD, "AGE")] = None,
 ) -> None:
     """
-    Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.
+    Delete handled events that are old: `invsvc events prune events.db --older-than 7d`.
 
     A running receiver does that each hour.  The command also shows what is left, and why.
     An event that is deleted would be handled again if it came again.

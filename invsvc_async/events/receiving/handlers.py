@@ -106,10 +106,46 @@ Middleware: TypeAlias = (
 )
 Where: TypeAlias = "Callable[[Any], bool]"
 Key: TypeAlias = "Callable[[Any], str | int | None]"
-_OfResources: TypeAlias = Literal[
-    "payment.*", "invoice.*", "receipt.*", "customer.*", "service.*"
+EventPattern: TypeAlias = Literal[
+    "*",
+    "payment.*",
+    "invoice.*",
+    "receipt.*",
+    "customer.*",
+    "service.*",
+    "invoice_batch.*",
+    "sat.*",
 ]
-EventPattern: TypeAlias = _OfResources | Literal["*", "invoice_batch.*", "sat.*"]
+# the names of each kind of event, for type checkers
+OfInvoices: TypeAlias = Literal[
+    "invoice.*", "invoice.created", "invoice.canceled", "invoice.failed"
+]
+OfCustomers: TypeAlias = Literal[
+    "customer.*", "customer.created", "customer.updated", "customer.deleted"
+]
+_OfPayments: TypeAlias = Literal[
+    "payment.*",
+    "payment.created",
+    "payment.updated",
+    "payment.succeeded",
+    "payment.canceled",
+    "payment.deleted",
+    "payment.upcoming_due_date",
+]
+_OfReceipts: TypeAlias = Literal[
+    "receipt.*",
+    "receipt.created",
+    "receipt.updated",
+    "receipt.completed",
+    "receipt.deleted",
+]
+_OfServices: TypeAlias = Literal[
+    "service.*", "service.created", "service.updated", "service.deleted"
+]
+OfOthers: TypeAlias = _OfPayments | _OfReceipts | _OfServices
+OfResources: TypeAlias = OfInvoices | OfCustomers | OfOthers
+OfSyncs: TypeAlias = Literal["sat.*", "sat.invoice.synced"]
+OfBatches: TypeAlias = Literal["invoice_batch.*", "invoice_batch.completed"]
 
 _OfType: TypeAlias = "tuple[list[Handler], list[Handler]]"  # the handlers of one type, and those of ``*``
 

@@ -69,10 +69,35 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
+    from invsvc_async.events.event import (
+        AnyResource,
+        CustomerEvent,
+        InvoiceBatchCompleted,
+        InvoiceEvent,
+        OtherEvent,
+        SatInvoiceSynced,
+    )
     from invsvc_async.events.receiving.body_room import Body
+    from invsvc_async.events.receiving.handlers import (
+        OfBatches,
+        OfCustomers,
+        OfInvoices,
+        OfOthers,
+        OfResources,
+        OfSyncs,
+    )
     from invsvc_async.events.verify import SecretsSource, SharedHeadersSource
 
 H = TypeVar("H", bound="EventHandler")
+# handlers of one kind of event
+OnSync = TypeVar("OnSync", bound="Callable[[SatInvoiceSynced], Awaitable[object]]")
+OnBatch = TypeVar(
+    "OnBatch", bound="Callable[[InvoiceBatchCompleted], Awaitable[object]]"
+)
+OnInvoice = TypeVar("OnInvoice", bound="Callable[[InvoiceEvent], Awaitable[object]]")
+OnCustomer = TypeVar("OnCustomer", bound="Callable[[CustomerEvent], Awaitable[object]]")
+OnOther = TypeVar("OnOther", bound="Callable[[OtherEvent], Awaitable[object]]")
+OnResource = TypeVar("OnResource", bound="Callable[[AnyResource], Awaitable[object]]")
 F = TypeVar("F", bound="FetchingHandler")
 M = TypeVar("M", bound="Middleware")
 V = TypeVar("V", bound="Verdict")
@@ -202,6 +227,55 @@ class Receiver:
         self._sync: SyncReceiver | None = None
         self._closing: asyncio.Task[None] | None = None
 
+    # one for each kind of event, so that type checkers compare it with that of the handler
+    @overload
+    def on(
+        self,
+        *types: OfSyncs,
+        fetch: Literal[False] = False,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[OnSync], OnSync]: ...
+
+    @overload
+    def on(
+        self,
+        *types: OfBatches,
+        fetch: Literal[False] = False,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[OnBatch], OnBatch]: ...
+
+    @overload
+    def on(
+        self,
+        *types: OfInvoices,
+        fetch: Literal[False] = False,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[OnInvoice], OnInvoice]: ...
+
+    @overload
+    def on(
+        self,
+        *types: OfCustomers,
+        fetch: Literal[False] = False,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[OnCustomer], OnCustomer]: ...
+
+    @overload
+    def on(
+        self,
+        *types: OfOthers,
+        fetch: Literal[False] = False,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[OnOther], OnOther]: ...
+
+    @overload
+    def on(
+        self,
+        *types: OfResources,
+        fetch: Literal[False] = False,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[OnResource], OnResource]: ...
+
     @overload
     def on(
         self,
@@ -223,7 +297,7 @@ class Receiver:
         *types: EventName | EventPattern,
         fetch: bool = False,
         **options: Unpack[HandlerOptions],
-    ) -> Callable[[H], H] | Callable[[F], F]:
+    ) -> Callable[[Any], Any]:
         """
         Register a handler of event types; ``"invoice.*"`` stands for all types of that family.
 

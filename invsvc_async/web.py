@@ -1,0 +1,161 @@
+"""
+What a web API answers when it has written to the service, or read from it, for a caller of its own.
+
+Nothing here depends on a framework: an :class:`WebAnswer` has the status, the headers and the body.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from invsvc_async.errors import (
+    ConfigurationError,
+    DeadlineExceededError,
+    FileEncodingError,
+    InvalidRequestError,
+    InvsvcError,
+    JournalError,
+    KeyConflictError,
+    NotSentError,
+    PagingError,
+    RateLimitedError,
+    ServiceError,
+    TransportError,
+)
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.outcome import OutcomeBase, WriteError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.reconcile.outcome import Outcome
+
+__all__ = ["WebAnswer", "answer_to", "status_of"]
+
+_BAD_REQUEST: Final = 400
+_CONFLICT: Final = 409
+_INTERNAL: Final = 500
+_BAD_GATEWAY: Final = 502
+_UNAVAILABLE: Final = 503
+_TIMEOUT: Final = 504
+# What the service says of the caller's own request. 401, 403 and 429 are about your credential.
+_OF_THE_CALLER: Final = frozenset({400, 404, 409, 422})
+_NEWER_WRITE: Final = ("overtaken", "perhaps overtaken")
+# The first that fits counts.
+_STATUSES: Final[tuple[tuple[type[InvsvcError], int], ...]] = (
+    (KeyConflictError, _CONFLICT),
+    (InvalidRequestError, _BAD_REQUEST),
+    (ConfigurationError, _INTERNAL),
+    (JournalError, _UNAVAILABLE),
+    (DeadlineExceededError, _TIMEOUT),
+    (NotSentError, _UNAVAILABLE),
+    (TransportError, _BAD_GATEWAY),
+    (PagingError, _BAD_GATEWAY),
+    (FileEncodingError, _BAD_GATEWAY),
+)
+_WORDS: Final[Mapping[int, tuple[str, str]]] = {
+    200: ("secret_lost", "It was done, but the secret of the new webhook was lost."),
+    202: ("unknown", "It is not known yet whether it was done."),
+    _CONFLICT: ("conflict", "It conflicts with another change."),
+    _INTERNAL: ("internal_error", "This service failed."),
+    _BAD_GATEWAY: ("bad_gateway", "A service that this one needs failed."),
+    _UNAVAILABLE: ("unavailable", "Nothing was done. Try again later."),
+    _TIMEOUT: ("timeout", "A service that this one needs did not answer in time."),
+}
+
+
+class WebAnswer(NamedTuple):
+    """What to answer to a caller: the HTTP ``status``, the ``body`` as plain JSON, and ``headers``."""
+
+    status: int
+    body: dict[str, Any]  # Any: text, or a list of texts
+    headers: dict[str, str]
+
+
+def status_of(found: Outcome[Any] | BaseException, *, applied: int = 200) -> int:
+    """
+    Return the HTTP status for the outcome of a write, or for an error of this package.
+
+    *applied* is that of a write that was applied, such as 201. 202 says that it is not known yet, and 503
+    that nothing happened, so that the caller may try again.
+
+    ==========================================================  ==================================
+    ``APPLIED``                                                 *applied*
+    ``UNKNOWN``                                                 202
+    ``SUPERSEDED``, overtaken, ``KeyConflictError``             409
+    other ``NOT_APPLIED``, ``NotSentError``, ``JournalError``   503
+    ``REFUSED`` or ``ServiceError`` with 400, 404, 409 or 422   the same: it is about the request
+    these with 429                                              503: it is about your credential
+    these with another status, such as 401 or 500               502
+    ``InvalidRequestError``                                     400
+    ``DeadlineExceededError``                                   504
+    other ``TransportError``, ``PagingError``                   502
+    all else                                                    500
+    ==========================================================  ==================================
+    """
+    if isinstance(found, WriteError):
+        return status_of(found.outcome, applied=applied)
+    if isinstance(found, OutcomeBase):
+        return _status_of_outcome(found, applied)
+    if isinstance(found, ServiceError):
+        return _status_of_refusal(found)
+    for kind, status in _STATUSES:
+        if isinstance(found, kind):
+            return status
+    return _INTERNAL
+
+
+def answer_to(error: BaseException) -> WebAnswer:
+    """
+    Return what to answer when a call has raised *error*: a status, and a body with ``error`` and ``message``.
+
+    The body says what is wrong with the caller's own request, and nothing of your credential, your journal
+    or the network. ``Retry-After`` is passed on.
+    """
+    status = status_of(error)
+    cause = error
+    if isinstance(error, WriteError) and error.outcome.error is not None:
+        cause = error.outcome.error
+    return WebAnswer(status, _body(cause, status), _headers(cause, status))
+
+
+def _status_of_outcome(outcome: OutcomeBase[Any], applied: int) -> int:
+    match outcome.verdict:
+        case Verdict.APPLIED:
+            return applied
+        case Verdict.UNKNOWN:
+            return 202
+        case Verdict.SUPERSEDED:
+            return _CONFLICT
+        case Verdict.NOT_APPLIED:
+            is_overtaken = outcome.evidence.cause in _NEWER_WRITE
+            return _CONFLICT if is_overtaken else _UNAVAILABLE
+        case Verdict.REFUSED:
+            refusal = outcome.error
+            if isinstance(refusal, ServiceError):
+                return _status_of_refusal(refusal)
+            return _CONFLICT
+
+
+def _status_of_refusal(error: ServiceError) -> int:
+    if error.status in _OF_THE_CALLER:
+        return error.status
+    return _UNAVAILABLE if isinstance(error, RateLimitedError) else _BAD_GATEWAY
+
+
+def _body(cause: BaseException, status: int) -> dict[str, Any]:
+    if isinstance(cause, InvalidRequestError) and status == _BAD_REQUEST:
+        return {"error": "invalid_request", "message": "; ".join(cause.problems)}
+    if isinstance(cause, ServiceError) and cause.status == status:
+        return {"error": cause.code or "refused", "message": cause.message or ""}
+    code, message = _WORDS.get(status, ("refused", "It was refused."))
+    return {"error": code, "message": message}
+
+
+def _headers(cause: BaseException, status: int) -> dict[str, str]:
+    if status != _UNAVAILABLE or not isinstance(cause, ServiceError):
+        return {}
+    if cause.retry_after is None:
+        return {}
+    return {"Retry-After": str(ceil(cause.retry_after))}
