@@ -24,6 +24,12 @@ ENTRY: Final = (
     " e.outcome, e.claim, e.done_at"
 )
 _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
+# What every store has of a new write, in the order of ``written_of``.  Its number, its place and its lane are
+# the store's own.
+WRITTEN: Final = "key:text thing:text digest:text operation:text state:smallint common:bigint intent:text"
+WRITTEN_NAMES: Final = tuple(each.partition(":")[0] for each in WRITTEN.split())
+# Any: of each column its own
+written_of: attrgetter[tuple[Any, ...]] = attrgetter(*WRITTEN_NAMES)
 # What changes in an entry, in the order of ``columns_of``.
 SENT: Final = (
     "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"

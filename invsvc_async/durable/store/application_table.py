@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.store.enqueued import columns_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -31,7 +30,7 @@ CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WH
 CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
 """
 _INSERT: Final = """
-INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, intent, number, common)
+INSERT INTO invsvc_outbox (base_url, common, number, key, thing, digest, operation, intent)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
 """
 _IS_SAME: Final = (
@@ -76,7 +75,16 @@ def is_there() -> Statement:
 
 def insert(base_url: str, new: Entry, common: str) -> Statement:
     """Build the statement that inserts *new*, with the text *common*; no row if the key is not new."""
-    return _INSERT, (base_url, *columns_of(new), new.common, common)
+    return _INSERT, (
+        base_url,
+        common,
+        new.common,
+        new.key,
+        new.thing,
+        new.digest,
+        new.operation,
+        new.intent,
+    )
 
 
 def compared(base_url: str, new: Entry) -> Statement:
