@@ -142,5 +142,11 @@ def new_entry(spec: WriteSpec, intent: Intent, commons: Commons, digest: str) ->
     is_alone = spec.kind.creates and is_unique(spec.tag)
     thing = None if is_alone else line_of(spec.request, spec.team, spec.tag)
     return entry_of(
-        State.TO_DO, intent, commons, key=intent.key, thing=thing, digest=digest
+        State.TO_DO,
+        intent,
+        commons,
+        key=intent.key,
+        thing=thing,
+        digest=digest,
+        labels=spec.labels,
     )

@@ -48,6 +48,7 @@ from invsvc_async.cli.signals import stopping
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.private_file import write_private
+from invsvc_async.writes.labels import labels_in, problems_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
@@ -66,6 +67,7 @@ _FAILED = "Write what is not applied here, as lines of a batch's input; - is std
 _RETRIED = "not-applied, refused, superseded or unknown; repeatable."
 _OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
+_LABEL = "With this label of .keyed(…); repeatable: with all of them."
 _DAY = 86_400  # s
 _APPLIED = "It was applied: the id of what it made or changed; - if there is none, or you do not know it."
 _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")  # variables of the environment
@@ -137,6 +139,7 @@ async def list_(
     at: StoreOptions,
     *,
     state: Annotated[str | None, option(_STATE, "STATE")] = None,
+    label: Annotated[list[str] | None, option(_LABEL, "NAME=VALUE")] = None,
     limit: Annotated[int, number(int, "How many at most.", least=1)] = 100,
 ) -> None:
     """
@@ -148,9 +151,10 @@ async def list_(
     wanted = (
         state if state in (None, "open", "untold") else _verdict_in(state, "--state")
     )
+    labels = _labels_in(label or ())
     async with at.opened(reading=True) as entries:
-        found = await entries.first(limit, wanted)
-        count, first = await entries.count(wanted, _MOST)
+        found = await entries.first(limit, wanted, labels)
+        count, first = await entries.count(wanted, _MOST, labels)
         errors = await entries.facts.of(
             _UNTOLD(each) for each in found if not each.heard
         )
@@ -160,8 +164,7 @@ async def list_(
     more = total >= _MOST
     if emitted({"total": total, "at_least": more, "oldest": oldest, "writes": rows}):
         return
-    names = ["namespace"] if at.kind is JOURNAL else []
-    names += ["key", "operation", "thing", "state", "attempts"]
+    names = _columns(at.kind, rows)
     table(
         [*names, "age", ""],
         [_cells(row, names) for row in rows],
@@ -179,9 +182,32 @@ def _count_of(total: int, *, shown: int, more: bool, oldest: float | None) -> st
     )
 
 
+def _columns(kind: StoreKind, rows: Iterable[WireObject]) -> list[str]:
+    """Return the names of the columns of a list: labels only if a write has some."""
+    names = ["namespace"] if kind is JOURNAL else []
+    names += ["key", "operation", "thing", "state"]
+    names += ["labels"] if any("labels" in row for row in rows) else []
+    return [*names, "attempts"]
+
+
+def _labels_in(words: Iterable[str]) -> dict[str, str]:
+    """Return the labels in *words* of the form NAME=VALUE."""
+    labels = dict[str, str]()
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or labels.setdefault(name, value) != value:
+            why = "has two values" if sign else "must be NAME=VALUE"
+            raise misuse(f"{word!r} {why}", "--label")
+    if problems := problems_of(labels):
+        raise misuse("; ".join(problems), "--label")
+    return labels
+
+
 def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
     """Return the cells of a write in the list: the members *names*, the age, and whether it is untold."""
-    shown = ["" if row[name] is None else str(row[name]) for name in names]
+    labels = row.get("labels", {})
+    told = {**row, "labels": " ".join(f"{name}={labels[name]}" for name in labels)}
+    shown = ["" if told[name] is None else str(told[name]) for name in names]
     is_told = row.get("told", True)
     error = f": {row['last_error']}" if "last_error" in row else ""
     return [*shown, age(row["age"]), "" if is_told else f"untold{error}"]
@@ -235,6 +261,8 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
         "since": None if since is None else _as_date(since),
         "age": _since(since),
     }
+    if labels := labels_in(entry.labels):
+        row["labels"] = labels
     if entry.verdict is not None:
         row["told"] = entry.heard
         if not entry.heard and error is not None:

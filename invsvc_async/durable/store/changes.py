@@ -89,7 +89,9 @@ _STILL_OLD: Final = (
     f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
 )
 _PRUNE: Final = f"DELETE FROM {{s}}entries AS e {_STILL_OLD}"
-_EMPTY: Final = f"UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL {_STILL_OLD}"
+_EMPTY: Final = f"""
+UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL, labels = NULL {_STILL_OLD}
+"""
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place

@@ -16,7 +16,7 @@ counts     in a batch, how many entries there are of each state, verdict and kin
 Each process adds to a part of the counts of its own, so that none waits for another.
 
 ``flags`` is what is counted of an outcome: 1 if the secret of a webhook is lost, plus 2 if the entry was
-overtaken.
+overtaken.  ``labels`` are those of the user, as JSON; the form is that of ``writes/labels``.
 
 ``seq`` identifies an entry.  ``place`` is its place in the order of the writes to one thing.  The columns
 that are written at each send (``state``, ``common``, ``intent``) are in no index and no condition of one, and
@@ -107,7 +107,7 @@ _TABLES: Final = (
         seq {serial}, place bigint NOT NULL, key text NOT NULL UNIQUE, lane bigint NOT NULL, thing text,
         digest text NOT NULL, operation text NOT NULL, state smallint NOT NULL, common bigint, intent text,
         verdict text, outcome text, claim text, done_at bigint, added_at bigint NOT NULL DEFAULT ({ms}),
-        flags smallint NOT NULL DEFAULT 0
+        flags smallint NOT NULL DEFAULT 0, labels text
     ) {filled}
     """,
     "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text) {small}",
