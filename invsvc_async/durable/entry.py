@@ -28,7 +28,7 @@ _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
 # the store's own.
 WRITTEN: Final = (
     "key:text thing:text digest:text operation:text state:smallint common:bigint intent:text"
-    " labels:text"
+    " labels:text team:text"
 )
 WRITTEN_NAMES: Final = tuple(each.partition(":")[0] for each in WRITTEN.split())
 # Any: of each column its own
@@ -69,6 +69,7 @@ class Entry(msgspec.Struct, kw_only=True):
       the service's answers set.
     - ``taker``: who gives its verdict to the application.
     - ``flags``: what is counted of ``outcome``, as ``records.flags_of``; stored with it, and not read again.
+    - ``team``: the one that the request names, or "", by which a dispatcher takes turns; not read again.
     - ``labels``: those of the user, in the form of ``writes/labels``; stored once, read for commands.
     - ``heard`` and ``added_at``: whether its verdict was acknowledged, and when it was stored first (epoch
       ms), as commands show them.
@@ -93,6 +94,7 @@ class Entry(msgspec.Struct, kw_only=True):
     thing: str | None = None
     digest: str = ""
     labels: str | None = None
+    team: str = ""
 
 
 def entry_in(row: Sequence[Cell]) -> Entry:

@@ -131,7 +131,7 @@ async def test_labels_in_an_outbox(service, client, place):
                 async with outbox.dispatching():
                     await verdicts_of(outbox, ["a", "b", "c"])
             for state in (None, "untold" if dispatches else "open"):
-                [found] = await entries.first(10, state, other)
+                [found] = await entries.first(1, state, other)
                 assert (found.key, labels_in(found.labels)) == ("b", other)
                 assert (await entries.count(state, 100, other))[0] == 1
         [shown] = [each for each in await entries.first(10, None) if each.key == "a"]

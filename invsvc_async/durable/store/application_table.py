@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 _VERSION: Final = 2
 # That of 0.1.0, without ``more``.  It stays the default of a column, which no statement can change.
 _FIRST: Final = 1
-_MORE: Final = ("labels",)  # what ``more`` has of an entry, as JSON, if it has any
+_MORE: Final = (
+    "labels",
+    "team",
+)  # what ``more`` has of an entry, as JSON, if it has any
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS invsvc_outbox (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, thing TEXT,
@@ -119,7 +122,8 @@ def insert(base_url: str, new: Entry, common: str) -> Statement:
         new.operation,
         new.intent,
     )
-    more = {name: value for name in _MORE if (value := getattr(new, name)) is not None}
+    given = {name: getattr(new, name) for name in _MORE}
+    more = {name: value for name, value in given.items() if value not in {None, ""}}
     if not more:
         return _INSERT, values
     return _INSERT_MORE, (*values, json.dumps(more, ensure_ascii=False))

@@ -65,11 +65,11 @@ class TakenIn(NamedTuple):
 
 def insert_into(schema: str, new: Entry, lane: int) -> Statement:
     """Build the statement that inserts *new* in *lane*, and notifies; no row if the key is not new."""
-    # A column without a value is not named: it may not be there yet, in tables of an earlier version.
+    # A column that has its default is not named: it may not be there yet, in tables of an earlier version.
     given = {
         name: value
         for name, value in zip(WRITTEN_NAMES, written_of(new), strict=True)
-        if value is not None
+        if value not in {None, ""}
     }
     text = _insert_text(schema, (*given,), is_alone=new.thing is None)
     turn = int.from_bytes(
