@@ -80,7 +80,10 @@ class ReadyItems:
 
     def append(self, item: Item) -> None:
         """Add *item*, as the last one of its team."""
-        self._queues.setdefault(team_of(item), deque()).append(item)
+        team = item.intent.scope.team or ""
+        if (queue := self._queues.get(team)) is None:
+            queue = self._queues[team] = deque()
+        queue.append(item)
         self._many += 1
 
     def append_first(self, item: Item) -> None:
@@ -99,7 +102,7 @@ class ReadyItems:
 
     def take(self, item: Item) -> None:
         """Note that *item*, which is the first, is under way. It is another team's turn then."""
-        team = team_of(item)
+        team = item.intent.scope.team or ""
         queue = self._queues[team]
         queue.popleft()
         if queue:

@@ -13,6 +13,7 @@ from invsvc_async.writes.labels import labels_in, pair, text_of
 from tests.batch.conftest import client_of
 from tests.golden.loading import DATABASES, golden
 from tests.outbox.conftest import enqueue, outbox_at, verdicts_of
+from tests.support.database import connected
 from tests.support.inside import outbox_entries
 
 CUSTOMER = {"customer": "c-1"}
@@ -153,9 +154,9 @@ async def test_labels_in_an_outbox_of_before(service, client, which, tmp_path):
             if which == "sqlite":
                 await enqueue(outbox, written)
             else:
-                await outbox_entries(outbox).insert(
-                    None, outbox._store.new(outbox._accepted(written))
-                )
+                address, _, _ = place.partition("&outbox=")
+                async with connected(address) as theirs, theirs.transaction():
+                    await outbox.enqueue(theirs, written)
             [found] = await outbox_entries(outbox).first(10, None, CUSTOMER)
             assert found.key == "new"
 
