@@ -84,6 +84,7 @@ class Batch(Uncopied):
         *,
         concurrency: int = 200,
         rate: float | None = None,
+        per_team: int | None = None,
         tag: bool = True,
         on_secret: Callable[[str, Any], Awaitable[None] | None]
         | None = None,  # Any: a Webhook
@@ -98,6 +99,10 @@ class Batch(Uncopied):
 
         *concurrency* is how many writes may be sent at once. The client's ``max_concurrency`` limits it too.
         Writes that are being settled do not count. *rate* is sends per second, spread evenly.
+
+        *per_team* is how many writes of one team may be under way at once, in this process: those of others
+        do not wait behind it. Teams that have writes take turns in any case. A team is the one that a request
+        names (``client.for_team(…)``); all that name none count as one.
 
         *tag* puts a token at the end of the description of each new webhook, so that it can be identified.
         *on_secret* is called with the key and the webhook of each create, with its secret, before the write
@@ -122,6 +127,7 @@ class Batch(Uncopied):
             client=client,
             concurrency=concurrency,
             rate=rate,
+            per_team=per_team,
             tag=tag,
             on_secret=on_secret,
             same_mode=same_mode,

@@ -14,6 +14,7 @@ that no store has (``awaited_input``).
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
@@ -25,12 +26,13 @@ from invsvc_async.batch.item_maker import ItemMaker
 from invsvc_async.batch.lane_share import LaneShare
 from invsvc_async.batch.read_places import ReadPlaces
 from invsvc_async.batch.signs_of_life import SignsOfLife
+from invsvc_async.batch.team_turns import TeamTurns, in_turns
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import Lane, Leases, pause_of
 from invsvc_async.durable.store.order import LatePlaces
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.item import Item
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 200  # entries fetched together
 _JOINED = 2  # beats after which the others have noticed this process
+_LOOK_FOR_TEAMS = 0.1  # s between looks for teams that have nothing under way
 _LOOK = 0.2  # s between looks whether all is done, while others work
 
 
@@ -79,6 +82,7 @@ class Dispatcher:
             self.leases, entries, self.engine, self._places, self._signs, self.earlier
         )
         self._input = AwaitedInput(is_open=has_input)
+        self._turns = TeamTurns(entries.store, self.engine.ready, sending.concurrency)
         self._maker = ItemMaker(
             sending, entries.store, self.engine, item_type, on_unfit
         )
@@ -135,7 +139,7 @@ class Dispatcher:
         )
         try:
             while True:
-                await self.engine.hunger()
+                await self._meanwhile(self.engine.hunger)
                 self.woken.clear()
                 if not self._is_read and await self._fetch():
                     continue
@@ -182,6 +186,7 @@ class Dispatcher:
         if what == "beat" or may_be_missed:
             self._signs.show_soon()
         if what.isdecimal():
+            self._turns.has_news = True
             self.read_again([int(what)], after)
         elif may_be_missed:
             self.read_again(self.leases.lanes)
@@ -216,17 +221,60 @@ class Dispatcher:
     # --- from an entry to the engine
 
     async def _fetch(self) -> bool:
-        """Add the next entries that are open; return whether there were any."""
+        """
+        Add the next entries that are open; return whether there were any.
+
+        If several teams have some, add the next ones of each.  Once there are enough of those, or they wait
+        for others, go on in the order of places, which also finds the end.
+        """
+        if await self._take_turns(()):
+            return True
         lanes = self._share.to_read()
         found = await self._read(lanes)
         items = await self._items_of(found, lanes)
-        if self.earlier.any or any(item.spec is None for item in items):
-            is_part = self._places.have_more(lanes)  # behind what was read
-            await self.earlier.mark(items, is_part=is_part)
-        for item in items:
-            await self.engine.room()
+        await self._mark(items, is_part=self._places.have_more(lanes))
+        items = in_turns(items)
+        for at, item in enumerate(items):
+            if not self.engine.has_room:
+                await self._meanwhile(self.engine.room, items[at:])
+            if self._turns.has_news and self._turns.is_due:
+                await self._take_turns(items[at:])
             self._add(item)
         return bool(found)
+
+    async def _meanwhile(
+        self, waiting: Callable[[], Awaitable[None]], read: Sequence[Item] = ()
+    ) -> None:
+        """
+        Wait as *waiting* does; now and then, add writes of teams that have nothing under way here.
+
+        Those that were *read*, and not added yet, are left as they are.
+        """
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_FOR_TEAMS):
+                    await waiting()
+                    return
+            if not self.engine.is_stopped:
+                await self._take_turns(read)
+
+    async def _take_turns(self, read: Sequence[Item]) -> bool:
+        """Add the next entries of each team but those that were *read*; return whether any was added."""
+        lanes = self._share.to_read()
+        if not lanes:
+            return False
+        held = {*self.engine.held, *(item.entry.seq for item in read)}
+        items = await self._items_of(await self._turns.read(lanes, held), lanes)
+        await self._mark(items, is_part=True)
+        before = len(self.engine.held)
+        for item in in_turns(items):
+            self._add(item)
+        return len(self.engine.held) > before
+
+    async def _mark(self, items: Sequence[Item], *, is_part: bool) -> None:
+        """Mark those of *items* that are overtaken; *is_part* is whether there may be more behind them."""
+        if self.earlier.any or any(item.spec is None for item in items):
+            await self.earlier.mark(items, is_part=is_part)
 
     async def _read(self, lanes: Iterable[int]) -> list[Entry]:
         """Return the next entries of *lanes* that are open, and not under way here."""

@@ -14,6 +14,7 @@ from invsvc_async.api.operations import WEBHOOKS_LIST
 from invsvc_async.batch.circuit_breaker import CircuitBreaker
 from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.batch.pacing import Slots
+from invsvc_async.batch.team_turns import ReadyItems
 from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.errors import BatchStoppedError, ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Resumed, Verdict
@@ -74,7 +75,7 @@ class Engine:
         )
         # by number: what has not ended; of each thing in its order
         self.held: dict[int, Item] = {}
-        self._ready: deque[Item] = deque()
+        self.ready: ReadyItems = ReadyItems(sending.per_team)
         # by thing; the first item is ready or under way
         self._lines: dict[str, deque[Item]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,6 +105,16 @@ class Engine:
             await self._wait()
 
     @property
+    def has_room(self) -> bool:
+        """Whether an item may be added."""
+        return not (self._stopped or self._is_full)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no more items start."""
+        return self._stopped
+
+    @property
     def is_busy(self) -> bool:
         """Whether there are items between ``add`` and ``next_finished``."""
         return bool(self.held or self._finished)
@@ -115,7 +126,7 @@ class Engine:
     @property
     def _is_full(self) -> bool:
         """Whether the limit is reached, or enough items are ready: more would slow garbage collection."""
-        return self._is_at_limit or len(self._ready) >= max(
+        return self._is_at_limit or self.ready.startable >= max(
             1, self.sending.concurrency // 2
         )
 
@@ -130,7 +141,7 @@ class Engine:
     def _make_ready(self, item: Item) -> None:
         """Mark *item* as ready, if it is the first in its line."""
         if item.entry.thing is None or self._lines[item.entry.thing][0] is item:
-            self._ready.append(item)
+            self.ready.append(item)
 
     def feed(self, source: Coroutine[Any, Any, None]) -> None:
         """Run *source*, which adds the items, until it or the run ends. An error of *source* ends the run."""
@@ -192,7 +203,7 @@ class Engine:
             while (
                 self._stopped
                 or self._is_full
-                or len(self._ready) >= self.slots.free + self.slots.in_use
+                or self.ready.startable >= self.slots.free + self.slots.in_use
             ):
                 await self._wait()
         finally:
@@ -224,8 +235,10 @@ class Engine:
             return why
         if not self.breaker.allows(self.slots.in_use):
             return "recovery: one write at a time, until one is answered"
-        if self._ready:
+        if self.ready.first() is not None:
             return self.slots.limit
+        if self.ready:
+            return f"per_team: {self.sending.per_team} of each team are under way"
         if self._is_at_limit:
             waiting = len(self._finished)
             return f"results: {self.settling:,} writes are settled, and {waiting:,} wait to be taken"
@@ -284,11 +297,11 @@ class Engine:
 
     def _next(self) -> Item | None:
         """Return the first ready item, if there is a slot for it, or it cannot be sent at once."""
-        if self._stopped or not (
-            self._ready and self.breaker.allows(self.slots.in_use)
-        ):
+        if self._stopped or not (self.ready and self.breaker.allows(self.slots.in_use)):
             return None
-        item = self._ready[0]
+        item = self.ready.first()
+        if item is None:
+            return None
         # If another write to its thing may still land, it has to wait.
         needs_no_slot = (
             item.in_doubt or self.sending.core.writes.closed_for(item.entry.thing) > 0
@@ -298,7 +311,8 @@ class Engine:
             return None
         if self._is_asked:
             self._changed.set()
-        return self._ready.popleft()
+        self.ready.take(item)
+        return item
 
     def _called_back(self, call: Callable[..., None], *given: object) -> None:
         """
@@ -419,7 +433,8 @@ class Engine:
         item.is_put_back = False
         # it would be taken for the verdict
         self.sending.core.writes.ended.pop(item.intent.identity, None)
-        self._ready.appendleft(item)
+        self.ready.end(item)
+        self.ready.append_first(item)
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
         """Make the result of *item* available, because it is stored now."""
@@ -446,6 +461,9 @@ class Engine:
 
     def _end(self, item: Item, wait: float) -> None:
         del self.held[item.entry.seq]
+        self.ready.end(item)
+        if self.sending.per_team is not None:
+            self._fill_soon()  # its team may have another one under way now
         self._changed.set()
         if self._on_end is not None:
             self._on_end(item)

@@ -50,6 +50,7 @@ class Sending:
     client: Client
     concurrency: int
     rate: float | None
+    per_team: int | None = None
     tag: bool = True
     on_secret: OnSecret | None = None
     same_mode: bool = False
@@ -66,6 +67,8 @@ class Sending:
         self.options = options_of(self.client)
         self.core = self.options.core
         check_count("concurrency", self.concurrency, least=1)
+        if self.per_team is not None:
+            check_count("per_team", self.per_team, least=1)
         rate = self.rate
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
             raise ConfigurationError(
@@ -142,5 +145,12 @@ def new_entry(spec: WriteSpec, intent: Intent, commons: Commons, digest: str) ->
     is_alone = spec.kind.creates and is_unique(spec.tag)
     thing = None if is_alone else line_of(spec.request, spec.team, spec.tag)
     return entry_of(
-        State.TO_DO, intent, commons, key=intent.key, thing=thing, digest=digest
+        State.TO_DO,
+        intent,
+        commons,
+        key=intent.key,
+        thing=thing,
+        digest=digest,
+        labels=spec.labels,
+        team=spec.team or "",
     )

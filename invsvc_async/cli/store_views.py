@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.cli.output import age
 from invsvc_async.cli.store_options import JOURNAL
+from invsvc_async.durable.store.lists import NO_LABELS
+from invsvc_async.writes.labels import labels_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from invsvc_async.batch.run_status import Status
     from invsvc_async.cli.store_options import StoreKind
@@ -56,7 +58,9 @@ class Listing(NamedTuple):
     def table(self, *, namespace: bool) -> TableView:
         """Return the writes as a table, with or without their namespace."""
         names = ["namespace"] if namespace else []
-        names += ["key", "operation", "thing", "state", "attempts"]
+        names += ["key", "operation", "thing", "state"]
+        names += ["labels"] if any("labels" in row for row in self.rows) else []
+        names += ["attempts"]
         return TableView(
             titles=[*names, "age", ""],
             rows=[_cells(row, names) for row in self.rows],
@@ -73,10 +77,19 @@ class Listing(NamedTuple):
         return _count_of(self, advice)
 
 
-async def listing_of(entries: Entries, state: str | None, limit: int) -> Listing:
-    """Return at most *limit* writes in *state*: ``"open"``, ``"untold"``, a verdict, or any of them."""
-    found = await entries.first(limit, state)
-    count, first = await entries.count(state, _MOST)
+async def listing_of(
+    entries: Entries,
+    state: str | None,
+    limit: int,
+    labels: Mapping[str, str] = NO_LABELS,
+) -> Listing:
+    """
+    Return at most *limit* writes in *state*: ``"open"``, ``"untold"``, a verdict, or any of them.
+
+    With *labels*, only those that have all of them.
+    """
+    found = await entries.first(limit, state, labels)
+    count, first = await entries.count(state, _MOST, labels)
     errors = await entries.facts.of(_UNTOLD(each) for each in found if not each.heard)
     total = max(count, len(found))
     return Listing(
@@ -141,7 +154,9 @@ def _count_of(found: Listing, advice: str) -> str:
 
 def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
     """Return the cells of a write in the list: the members *names*, the age, and whether it is untold."""
-    shown = ["" if row[name] is None else str(row[name]) for name in names]
+    labels = row.get("labels", {})
+    told = {**row, "labels": " ".join(f"{name}={labels[name]}" for name in labels)}
+    shown = ["" if told[name] is None else str(told[name]) for name in names]
     is_told = row.get("told", True)
     error = f": {row['last_error']}" if "last_error" in row else ""
     return [*shown, age(row["age"]), "" if is_told else f"untold{error}"]
@@ -165,6 +180,8 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
         "since": None if since is None else _as_date(since),
         "age": _since(since),
     }
+    if labels := labels_in(entry.labels):
+        row["labels"] = labels
     if entry.verdict is not None:
         row["told"] = entry.heard
         if not entry.heard and error is not None:

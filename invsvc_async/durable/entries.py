@@ -28,6 +28,7 @@ from invsvc_async.durable.store.changes import (
 )
 from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
+from invsvc_async.durable.store.lists import NO_LABELS
 from invsvc_async.durable.store.opening import Store, store_at, without_names
 from invsvc_async.durable.store.order import keys_before
 from invsvc_async.durable.store.sqlite import SqliteStore
@@ -37,7 +38,14 @@ from invsvc_async.storage.dialect import Cell, Script, slices
 from invsvc_async.storage.file_lock import owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Callable,
+        Collection,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -142,24 +150,33 @@ class Entries:
         found = await entry_of(self.store, key)
         return None if found is None else (await self._told([found]))[0]
 
-    async def first(self, limit: int, state: str | None) -> list[Entry]:
-        """Return the first entries in *state*: ``"open"``, ``"untold"``, or the name of a verdict."""
-        if state == "open":
-            return await self._told(await self.not_done(limit))
-        return await self._told(await lists.first(self.store, state, limit))
+    async def first(
+        self, limit: int, state: str | None, labels: Mapping[str, str] = NO_LABELS
+    ) -> list[Entry]:
+        """
+        Return the first entries in *state*: ``"open"``, ``"untold"``, or the name of a verdict.
 
-    async def count(self, state: str | None, most: int) -> tuple[int, int | None]:
+        With *labels*, only those that have all of them.
+        """
+        if state == "open" and not labels:
+            return await self._told(await self.not_done(limit))
+        return await self._told(await lists.first(self.store, state, limit, labels))
+
+    async def count(
+        self, state: str | None, most: int, labels: Mapping[str, str] = NO_LABELS
+    ) -> tuple[int, int | None]:
         """
         Count the entries that :meth:`first` selects, up to *most*.
 
         Return also when the oldest of them was stored, in epoch ms.
         """
-        counted = await lists.count(self.store, state, most)
-        waiting = await self.waiting() if state in (None, "open") else 0
+        counted = await lists.count(self.store, state, most, labels)
+        waiting = await self.waiting(labels) if state in (None, "open") else 0
         return counted.many + waiting, counted.oldest
 
-    async def waiting(self) -> int:
-        """Count the writes that the store does not have yet."""
+    async def waiting(self, labels: Mapping[str, str] = NO_LABELS) -> int:
+        """Count the writes with all of *labels* that the store does not have yet."""
+        del labels
         return 0
 
     async def counts(self) -> Sequence[Cell]:
@@ -194,10 +211,12 @@ class Entries:
         return Owner(said.get("host"), said.get("pid"), found.is_alive, found.silent)
 
     async def _told(self, entries: list[Entry]) -> list[Entry]:
-        """Note in *entries* when they were stored first, and whether their verdicts were acknowledged."""
+        """Note in *entries* when each was stored, its labels, and whether its verdict was acknowledged."""
         known = await lists.notes_of(self.store, [entry.seq for entry in entries])
         for entry in entries:
-            entry.added_at, unheard = known.get(entry.seq, (None, False))
+            entry.added_at, unheard, entry.labels = known.get(
+                entry.seq, (None, False, entry.labels)
+            )
             # A client's journal deletes those under made-up keys then; they are without digests.
             is_kept = entry.state is State.DONE and entry.digest != ""
             entry.heard = is_kept and not unheard

@@ -25,6 +25,15 @@ ENTRY: Final = (
     " e.outcome, e.claim, e.done_at"
 )
 _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
+# What every store has of a new write, in the order of ``written_of``.  Its number, its place and its lane are
+# the store's own.
+WRITTEN: Final = (
+    "key:text thing:text digest:text operation:text state:smallint common:bigint intent:text"
+    " labels:text team:text"
+)
+WRITTEN_NAMES: Final = tuple(each.partition(":")[0] for each in WRITTEN.split())
+# Any: of each column its own
+written_of: attrgetter[tuple[Any, ...]] = attrgetter(*WRITTEN_NAMES)
 # What changes in an entry, in the order of ``columns_of``.
 SENT: Final = (
     "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
@@ -61,6 +70,8 @@ class Entry(msgspec.Struct, kw_only=True):
       the service's answers set.
     - ``taker``: who gives its verdict to the application.
     - ``flags``: what is counted of ``outcome``, as ``records.flags_of``; stored with it, and not read again.
+    - ``team``: the one that the request names, or "", by which a dispatcher takes turns; not read again.
+    - ``labels``: those of the user, in the form of ``writes/labels``; stored once, read for commands.
     - ``heard`` and ``added_at``: whether its verdict was acknowledged, and when it was stored first (epoch
       ms), as commands show them.
     """
@@ -83,6 +94,8 @@ class Entry(msgspec.Struct, kw_only=True):
     lane: int = 0
     thing: str | None = None
     digest: str = ""
+    labels: str | None = None
+    team: str = ""
 
 
 def entry_in(row: Sequence[Cell]) -> Entry:

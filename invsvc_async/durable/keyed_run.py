@@ -69,6 +69,7 @@ class KeyedRun:
     options: ClientOptions
     # who returns the secret of a new webhook; None: nobody need
     taker: str | None = None
+    labels: str | None = None  # stored with its key
     seq: int = 0  # of its entry, once it is claimed
     creates: bool = False  # what other creates may look alike to, if it has a thing
     place: int = 0  # of its entry, in the order of its thing
@@ -107,6 +108,7 @@ class KeyedRun:
             digest=digest,
             options=spec.options,
             taker=lane.token if asks else None,
+            labels=spec.labels,
             creates=spec.kind.creates,
             called=called,
         )
@@ -252,6 +254,7 @@ class KeyedRun:
             "key": self.name,
             "thing": self.thing,
             "digest": self.digest,
+            "labels": self.labels,
         }
 
 

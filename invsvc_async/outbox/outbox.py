@@ -112,6 +112,7 @@ class Outbox(Uncopied):
         *,
         concurrency: int = 100,
         rate: float | None = None,
+        per_team: int | None = None,
         tag: bool = True,
         on_secret: Callable[[str, Any], Awaitable[None] | None]
         | None = None,  # Any: a Webhook
@@ -131,8 +132,9 @@ class Outbox(Uncopied):
         With ``starts_away=true``, ``async with`` also begins while the database cannot be reached: until it
         is back, each use raises ``JournalError``, and :attr:`problem` says why.
 
-        *concurrency*, *rate*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode* asserts that
-        a new credential has the team and data mode of the earlier one, whose writes it continues. With
+        *concurrency*, *rate*, *per_team*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode*
+        asserts that a new credential has the team and data mode of the earlier one, whose writes it
+        continues. With
         ``create=False`` an outbox that does not exist is an error. With ``reading=True`` it only reads, by
         :meth:`get` and :meth:`wait`, also while another process has a file of SQLite.
 
@@ -148,6 +150,7 @@ class Outbox(Uncopied):
             client=client,
             concurrency=concurrency,
             rate=rate,
+            per_team=per_team,
             tag=tag,
             on_secret=on_secret,
             same_mode=same_mode,

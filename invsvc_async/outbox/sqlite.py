@@ -21,6 +21,7 @@ from invsvc_async.durable.store import application_table
 from invsvc_async.durable.store.changes import known_of, may_drop
 from invsvc_async.durable.store.enqueued import end_lost, take_in
 from invsvc_async.durable.store.findings import entry_of
+from invsvc_async.durable.store.lists import NO_LABELS
 from invsvc_async.durable.store.opening import file_at
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.sqlite import DIALECT
@@ -29,9 +30,10 @@ from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
 from invsvc_async.storage.sqlite_file import SameFile
 from invsvc_async.storage.sqlite_writer import Writer
+from invsvc_async.writes.labels import has_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.enqueued import Statement
@@ -44,6 +46,7 @@ _SLOW = 0.5
 _FAST = 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
 _FAST_FOR = 5.0  # s
 _PATIENCE = 5.0  # s to wait for a lock of the application
+_MOST_LISTED = 100_000  # rows among which those with a label are listed
 
 
 class SqliteOutbox(OutboxEntries):
@@ -67,6 +70,7 @@ class SqliteOutbox(OutboxEntries):
             file_at(self._beside, "outbox", **how), core, same_mode=same_mode
         )
         self._writer: Writer | None = None  # the thread that has the application's file
+        self._has_more = True  # whether its table is of the second version
         self._moving = asyncio.Lock()
         self._fast_until = 0.0  # loop time
         self._enqueued = asyncio.Event()
@@ -108,6 +112,7 @@ class SqliteOutbox(OutboxEntries):
             await writer.start()
             same.remember()
             self._writer = writer
+            self._has_more = await writer.act(application_table.has_more)
             if not self.store.how.reading:
                 await self._belongs_together()
         except BaseException:
@@ -169,6 +174,8 @@ class SqliteOutbox(OutboxEntries):
     async def _rows(self, statement: Statement) -> list[Entry]:
         """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
         entries: list[Entry] = []
+        if not self._has_more:
+            statement = application_table.of_first(statement)
         for row in await self._do(statement):
             entry, common = application_table.entry_in(row)
             if entry.common is not None:
@@ -250,17 +257,32 @@ class SqliteOutbox(OutboxEntries):
             return moved
         return new[0] if new else None  # of an older copy of the file
 
-    async def waiting(self) -> int:
-        """Count the rows that were not moved yet."""
-        return int((await self._do(application_table.count_new(self._base_url)))[0][0])
+    async def waiting(self, labels: Mapping[str, str] = NO_LABELS) -> int:
+        """Count the rows with all of *labels* that were not moved yet."""
+        if not labels:
+            counting = application_table.count_new(self._base_url)
+            return int((await self._do(counting))[0][0])
+        if not self._has_more:
+            return 0
+        found = await self._do(application_table.labels_of_new(self._base_url))
+        stored = (application_table.labels_in_row(more) for (more,) in found)
+        return sum(has_all(each, labels) for each in stored)
 
-    async def first(self, limit: int, state: str | None) -> list[Entry]:
-        """Return the first entries, all or of a *state*: ``"open"``, ``"untold"`` or a verdict."""
+    async def first(
+        self, limit: int, state: str | None, labels: Mapping[str, str] = NO_LABELS
+    ) -> list[Entry]:
+        """Return the first entries of a *state* with all of *labels*, as of any store; also rows."""
         # first: as in entry()
         is_asked = state in (None, "open")
-        rows = application_table.new_rows(self._base_url, limit)
-        new = await self._rows(rows) if is_asked else []
-        found = await super().first(limit, state)
+        # any of them may have the labels
+        most = _MOST_LISTED if labels else limit
+        rows = application_table.new_rows(self._base_url, most)
+        new = [
+            row
+            for row in (await self._rows(rows) if is_asked else ())
+            if has_all(row.labels, labels)
+        ]
+        found = await super().first(limit, state, labels)
         there = {entry.key for entry in found}
         return [*found, *(row for row in new if row.key not in there)][:limit]
 
@@ -294,6 +316,7 @@ def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA query_only = 1")
         else:
             connection.executescript(application_table.TABLES)
+            application_table.upgrade(connection)
         if not application_table.is_known(connection):
             raise JournalError(
                 f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "

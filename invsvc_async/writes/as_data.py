@@ -34,6 +34,7 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
         f"reader: a line has no functions; {here}": spec.reader is not None,
         f"options: a line has no headers; {here}": bool(spec.options.headers),
         f"match: a line has none; {here}": spec.match != "all",
+        f"labels: a line has none; {here}": spec.labels is not None,
     }
     problems = [problem for problem, found in lacks.items() if found]
     if spec.resumes is not None:

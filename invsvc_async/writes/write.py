@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 import attrs
@@ -17,6 +17,7 @@ from invsvc_async.settings import AnyReader, ReconcilePolicy, warn_if_never_sent
 from invsvc_async.writes.awaiters import Awaiters, TaskRuns
 from invsvc_async.writes.driver import Driver, new_run, run_of
 from invsvc_async.writes.journal import keys_of
+from invsvc_async.writes.labels import problems_of, text_of
 from invsvc_async.writes.new_intent import intent_of, new_tag
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class _Changes(TypedDict, total=False):
     policy: ReconcilePolicy
     key: str | None
     match: Literal["all", "operation"]
+    labels: str | None
     tag: str | None
 
 
@@ -238,7 +240,11 @@ class Write(
         return self._but(policy=changed)
 
     def keyed(
-        self, key: str, *, match: Literal["all", "operation"] = "all"
+        self,
+        key: str,
+        *,
+        match: Literal["all", "operation"] = "all",
+        labels: Mapping[str, str] | None = None,
     ) -> Write[T_co]:
         """
         Return the same write under a user-supplied key. This one cannot be used any more.
@@ -253,8 +259,15 @@ class Write(
         With ``match="operation"``, awaiting a write with another body under the key returns the outcome of
         the first one, instead of raising ``KeyConflictError``: for bodies that contain a time, for example.
 
+        *labels*, such as ``{"customer": "c-1"}``, are stored with the key, and never sent. By them,
+        ``invsvc journal list --label customer=c-1`` finds the write, and so do the lists of batches and
+        outboxes. Those of the run that claims the key stay; later runs change nothing of them. There are at
+        most 10. A name has 1 to 64 letters, digits, ``_``, ``-`` or ``.``, a value up to 100 printable
+        characters. They are stored as they are, and shown to whoever may read the store: no place for
+        secrets.
+
         Raises:
-            InvalidRequestError: The key does not have 1 to 200 printable characters.
+            InvalidRequestError: The key does not have 1 to 200 printable characters, or *labels* are invalid.
         """
         if (
             not isinstance(key, str)
@@ -267,7 +280,11 @@ class Write(
                 "key: must have 1 to 200 printable characters",
                 operation=self._spec.operation.name,
             )
-        return self._but(key=key, match=match)
+        given = {} if labels is None else labels
+        if problems := problems_of(given):
+            self._spent = True  # as above
+            raise InvalidRequestError(problems, operation=self._spec.operation.name)
+        return self._but(key=key, match=match, labels=text_of(given))
 
     def tagged(self) -> Write[T_co]:
         """

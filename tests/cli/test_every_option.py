@@ -871,6 +871,7 @@ def views(kind: str) -> dict[str, dict[str, Case]]:
         "list": of("list")(
             state=option("--state applied", lambda ran: "refused" not in ran.out),
             limit=option("--limit 1", lambda ran: len(ran.out.splitlines()) == 2),
+            label=option("--label no=one", prints("0 in all")),
         ),
         "show": of("show", " applied")(),
         "report": of("report")(
@@ -1106,7 +1107,11 @@ def spoken(tool: str, **arguments: Any) -> str:
     messages = [
         {"id": 1, "method": "initialize", "params": hello},
         {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": {"name": tool, "arguments": arguments}},
+        {
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments},
+        },
     ]
     return lines(*({"jsonrpc": "2.0", **each} for each in messages))
 

@@ -153,6 +153,26 @@ async def test_list(stored, invsvc):
     assert (await invsvc(stored.kind, "list", stored.place, "--state", "late"))[0] == 2
 
 
+async def test_list_by_labels(service, empty, invsvc):
+    """Writes with all labels that were asked for are listed, with their labels."""
+    command = (empty.kind, "list", empty.place, "--label", "customer=c-1")
+    async with empty.client_of(service) as client:
+        for key, labels in (("a", {"customer": "c-1", "x": "y"}), ("b", None)):
+            write = update(client, service, "x").keyed(key, labels=labels)
+            await empty.write(client, write)
+    code, out, err = await invsvc(*command)
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert "customer=c-1 x=y" in out
+    assert "1 in all" in err
+    _, out, _ = await invsvc(*command, "--label", "x=y", "--json")
+    [row] = json.loads(out)["writes"]
+    assert (row["key"], row["labels"]) == ("a", {"customer": "c-1", "x": "y"})
+    _, out, _ = await invsvc(*command, "--label", "x=z", "--json")
+    assert json.loads(out)["total"] == 0
+    for wrong in ("x", "x y=z", "customer=c-2"):
+        assert (await invsvc(*command, "--label", wrong))[0] == 2
+
+
 async def test_list_that_is_cut(stored, invsvc):
     """It says how many more there are, and how old the oldest is."""
     code, out, err = await invsvc(stored.kind, "list", stored.place, "--limit", "1")

@@ -41,6 +41,19 @@ TABLES = {
     ("outbox", "postgres", 2): "aa486fd75bab3abb",
     ("journal", "sqlite", 2): "d77b7ad7d9d78e98",
     ("journal", "postgres", 2): "aa486fd75bab3abb",
+    ("batch", "sqlite", 3): "319a3b9ba328afdb",
+    ("batch", "postgres", 3): "a2e87d08ef98ebba",
+    ("outbox", "sqlite", 3): "215bdc14569c24d4",
+    ("outbox", "postgres", 3): "65a7d0dcdd9867aa",
+    ("journal", "sqlite", 3): "109c292156f875d2",
+    ("journal", "postgres", 3): "65a7d0dcdd9867aa",
+    ("of the application", "sqlite", 2): "ea75da071d96641e",
+    ("batch", "sqlite", 4): "3c4368a8f9f8c5bf",
+    ("batch", "postgres", 4): "14696ff80554ff3f",
+    ("outbox", "sqlite", 4): "b71b1f089f868d47",
+    ("outbox", "postgres", 4): "a6f610af52e44f81",
+    ("journal", "sqlite", 4): "098a0342e9aad6a8",
+    ("journal", "postgres", 4): "a6f610af52e44f81",
     ("events", "postgres", 1): "2d01a704dbe25b0f",
     ("events", "sqlite", 1): "6715813ac7035ffc",
     ("of the application", "sqlite", 1): "8fdde28489215d4f",
@@ -49,6 +62,10 @@ TABLES = {
 MIGRATIONS = {
     (2, False): "40f340cf43cd5087",
     (2, True): "8393562e5cb1a55f",
+    (3, False): "aa2a261a004ce022",
+    (3, True): "aa2a261a004ce022",
+    (4, False): "9427b296dabf35a0",
+    (4, True): "9427b296dabf35a0",
 }
 
 

@@ -50,9 +50,10 @@ from invsvc_async.cli.store_views import (
 )
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import write_private
+from invsvc_async.writes.labels import problems_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from invsvc_async.durable.entries import Entries
 
@@ -62,6 +63,7 @@ _FAILED = "Write what is not applied here, as lines of a batch's input; - is std
 _RETRIED = "not-applied, refused, superseded or unknown; repeatable."
 _OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
+_LABEL = "With this label of .keyed(…); repeatable: with all of them."
 _DAY = 86_400  # s
 _APPLIED = "It was applied: the id of what it made or changed; - if there is none, or you do not know it."
 _KEPT = {  # why a write was not pruned
@@ -78,6 +80,7 @@ async def list_(
     at: StoreOptions,
     *,
     state: Annotated[str | None, option(_STATE, "STATE")] = None,
+    label: Annotated[list[str] | None, option(_LABEL, "NAME=VALUE")] = None,
     limit: Annotated[int, number(int, "How many at most.", least=1)] = 100,
 ) -> None:
     """
@@ -89,13 +92,27 @@ async def list_(
     wanted = (
         state if state in (None, "open", "untold") else _verdict_in(state, "--state")
     )
+    labels = _labels_in(label or ())
     async with at.opened(reading=True) as entries:
-        found = await listing_of(entries, wanted, limit)
+        found = await listing_of(entries, wanted, limit, labels)
     if emitted(found.plain()):
         return
     titles, rows, right = found.table(namespace=at.kind is JOURNAL)
     table(titles, rows, right=right)
     note(found.words("see --limit"))
+
+
+def _labels_in(words: Iterable[str]) -> dict[str, str]:
+    """Return the labels in *words* of the form NAME=VALUE."""
+    labels = dict[str, str]()
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or labels.setdefault(name, value) != value:
+            why = "has two values" if sign else "must be NAME=VALUE"
+            raise misuse(f"{word!r} {why}", "--label")
+    if problems := problems_of(labels):
+        raise misuse("; ".join(problems), "--label")
+    return labels
 
 
 async def show(

@@ -6,34 +6,46 @@ Each function builds a statement with its values; ``outbox/sqlite.py`` runs it o
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.store.enqueued import columns_of
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
 
     from invsvc_async.durable.store.enqueued import Statement
     from invsvc_async.storage.dialect import Cell
 
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+# That of 0.1.0, without ``more``.  It stays the default of a column, which no statement can change.
+_FIRST: Final = 1
+_MORE: Final = (
+    "labels",
+    "team",
+)  # what ``more`` has of an entry, as JSON, if it has any
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS invsvc_outbox (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, thing TEXT,
     digest TEXT NOT NULL, operation TEXT NOT NULL, number INTEGER NOT NULL, common TEXT NOT NULL,
     intent TEXT NOT NULL, moved INTEGER NOT NULL DEFAULT 0, version INTEGER NOT NULL DEFAULT {_VERSION},
-    UNIQUE (base_url, key)
+    more TEXT, UNIQUE (base_url, key)
 );
 CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WHERE moved = 0;
 CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
 """
 _INSERT: Final = """
-INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, intent, number, common)
+INSERT INTO invsvc_outbox (base_url, common, number, key, thing, digest, operation, intent)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
 """
+# ``more`` is only named if there is any: the table may be one of the first version.
+_INSERT_MORE: Final = _INSERT.replace("intent)", "intent, more)").replace(
+    "$8)", "$8, $9)"
+)
+_ADD_MORE: Final = "ALTER TABLE invsvc_outbox ADD COLUMN more TEXT"
 _IS_SAME: Final = (
     "SELECT digest = $3 FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
 )
@@ -42,12 +54,17 @@ _EPOCH: Final = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = $1"
 _USE: Final = "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
 _ROWS: Final = """
 SELECT common, seq, key, thing, digest, operation, CASE WHEN common <> '' THEN number END AS common,
-    nullif(intent, '') AS intent FROM invsvc_outbox WHERE base_url = $1 AND
+    nullif(intent, '') AS intent, more FROM invsvc_outbox WHERE base_url = $1 AND
 """
 _FIELDS: Final = ("seq", "key", "thing", "digest", "operation", "common", "intent")
 _NEW: Final = "moved = 0 ORDER BY seq LIMIT $2"
 _COUNT: Final = "SELECT count(*) FROM invsvc_outbox WHERE base_url = $1 AND moved = 0"
-_MARK: Final = "UPDATE invsvc_outbox SET moved = 1, common = '', intent = '' WHERE seq {any 1 bigint}"
+_MORE_OF_NEW: Final = """
+SELECT more FROM invsvc_outbox WHERE base_url = $1 AND moved = 0 AND more IS NOT NULL
+"""
+_MARK: Final = """
+UPDATE invsvc_outbox SET moved = 1, common = '', intent = '', more = NULL WHERE seq {any 1 bigint}
+"""
 _DELETE: Final = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
 # Not a new write under the key of an entry whose row is gone, because its deletion was interrupted.
 _DELETE_OLD: Final = """
@@ -60,10 +77,29 @@ DELETE FROM invsvc_outbox WHERE seq IN (
 
 def is_known(connection: sqlite3.Connection) -> bool:
     """Return whether the table is of a version that this package knows."""
-    columns = connection.execute("PRAGMA table_info(invsvc_outbox)").fetchall()
-    defaults = {column: default for _, column, _, _, default, _ in columns}
+    defaults = _defaults_in(connection)
     # The default of this column is the version of the table.
-    return "digest" in defaults and defaults.get("version") == str(_VERSION)
+    known = {str(_FIRST), str(_VERSION)}
+    return "digest" in defaults and defaults.get("version") in known
+
+
+def has_more(connection: sqlite3.Connection) -> bool:
+    """Return whether the table has what the second version added."""
+    return "more" in _defaults_in(connection)
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Bring a table of the first version up to date, which takes no time; 0.1.0 can still use the table."""
+    if not has_more(connection):
+        # another process may do it at the same moment
+        with suppress(sqlite3.OperationalError):
+            connection.execute(_ADD_MORE)
+
+
+def _defaults_in(connection: sqlite3.Connection) -> dict[str, str | None]:
+    """Return the default of each column of the table, by name."""
+    columns = connection.execute("PRAGMA table_info(invsvc_outbox)").fetchall()
+    return {column: default for _, column, _, _, default, _ in columns}
 
 
 # --- for the application's transactions
@@ -76,7 +112,21 @@ def is_there() -> Statement:
 
 def insert(base_url: str, new: Entry, common: str) -> Statement:
     """Build the statement that inserts *new*, with the text *common*; no row if the key is not new."""
-    return _INSERT, (base_url, *columns_of(new), new.common, common)
+    values = (
+        base_url,
+        common,
+        new.common,
+        new.key,
+        new.thing,
+        new.digest,
+        new.operation,
+        new.intent,
+    )
+    given = {name: getattr(new, name) for name in _MORE}
+    more = {name: value for name, value in given.items() if value not in {None, ""}}
+    if not more:
+        return _INSERT, values
+    return _INSERT_MORE, (*values, json.dumps(more, ensure_ascii=False))
 
 
 def compared(base_url: str, new: Entry) -> Statement:
@@ -121,9 +171,26 @@ def new_row(base_url: str, key: str) -> Statement:
 
 def entry_in(row: Sequence[Cell]) -> tuple[Entry, str]:
     """Return the entry in *row*, and the text of its common part."""
-    common, *fields = row
+    common, *fields, more = row
     named = dict(zip(_FIELDS, fields, strict=True))
-    return Entry(state=State.TO_DO, lane=1, **named), common
+    return Entry(state=State.TO_DO, lane=1, **named, **json.loads(more or "{}")), common
+
+
+def of_first(statement: Statement) -> Statement:
+    """Return *statement*, which selects rows, for a table of the first version."""
+    text, values = statement
+    return text.replace(", more FROM", ", NULL FROM"), values
+
+
+def labels_of_new(base_url: str) -> Statement:
+    """Build the statement that selects what ``labels_in_row`` reads, of the rows which were not moved."""
+    return _MORE_OF_NEW, (base_url,)
+
+
+def labels_in_row(more: str) -> str | None:
+    """Return the labels in the column *more*, as they are stored."""
+    labels: str | None = json.loads(more).get("labels")
+    return labels
 
 
 def count_new(base_url: str) -> Statement:

@@ -8,20 +8,28 @@ whose result is what they found add it to a set that outlasts the runs.
 from __future__ import annotations
 
 from collections import Counter
-from operator import attrgetter
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in, is_same_row
+from invsvc_async.durable.entry import (
+    ENTRY,
+    WRITTEN,
+    WRITTEN_NAMES,
+    Entry,
+    State,
+    entry_in,
+    is_same_row,
+    written_of,
+)
 from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.store.lanes import FREED
 from invsvc_async.durable.store.restored import marked
 from invsvc_async.durable.store.tables import count
 from invsvc_async.durable.store.verdicts import HEARD
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.dialect import MOST, Cell, Script, slices
+from invsvc_async.storage.dialect import MOST, Script, slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,14 +48,10 @@ _NUMBERS: Final = """
 """
 _NEXT: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'entries' RETURNING seq"
 _FIRST: Final = "{sqlite}INSERT INTO sqlite_sequence (name, seq) VALUES ('entries', $1) RETURNING seq"
-_NEW: Final = """seq:bigint place:bigint key:text lane:bigint thing:text digest:text operation:text
-    state:smallint common:bigint intent:text"""
-_COLUMNS: Final = (
-    "seq, place, key, lane, thing, digest, operation, state, common, intent"
-)
-_columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(*_COLUMNS.split(", ")[2:])
+_COLUMNS: Final = ", ".join(("seq", "place", "lane", *WRITTEN_NAMES))
 _ADD: Final = f"""
-INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true
+INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS}
+    FROM {{rows 1 seq:bigint place:bigint lane:bigint {WRITTEN}}} WHERE true
     ON CONFLICT (key) DO NOTHING RETURNING seq
 """
 COMMONS: Final = """
@@ -86,7 +90,9 @@ _STILL_OLD: Final = (
     f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
 )
 _PRUNE: Final = f"DELETE FROM {{s}}entries AS e {_STILL_OLD}"
-_EMPTY: Final = f"UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL {_STILL_OLD}"
+_EMPTY: Final = f"""
+UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL, labels = NULL {_STILL_OLD}
+"""
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
@@ -143,7 +149,8 @@ def add(
     given = yield from numbers(len(entries))
     ours.update(given)
     numbered = [*zip(given, entries, strict=True)]
-    new = yield _ADD, ([(seq, seq, *_columns_of(entry)) for seq, entry in numbered],)
+    rows = [(seq, seq, entry.lane, *written_of(entry)) for seq, entry in numbered]
+    new = yield _ADD, (rows,)
     yield from count({(State.TO_DO, "", 0): len(new)})
     if len(new) == len(entries):
         return {

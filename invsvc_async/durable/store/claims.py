@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
+from invsvc_async.durable.entry import (
+    ENTRY,
+    WRITTEN,
+    WRITTEN_NAMES,
+    Entry,
+    State,
+    entry_in,
+    written_of,
+)
 from invsvc_async.durable.store.changes import add
 from invsvc_async.durable.store.lanes import ENDED, FREED, MINE, check_owned
 from invsvc_async.durable.store.members import dead, living, member_of
@@ -40,11 +47,14 @@ SELECT {ENTRY}, l.owner, CASE WHEN l.owner IS NULL OR {dead("l.owner")} THEN 0 E
 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq
 """
 _LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
-_NEW: Final = """key:text thing:text digest:text operation:text state:smallint common:bigint intent:text
-    taker:text"""
+_NEW: Final = f"{WRITTEN} taker:text"
 _NUMBER: Final = "nextval('{s}entries_seq_seq')"
-_COLUMNS: Final = "key, thing, digest, operation, state, common, intent"
-_columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(*_COLUMNS.split(", "))
+_COLUMNS: Final = ", ".join(WRITTEN_NAMES)
+# The same of one that may not be next.
+_IF_NEXT: Final = _COLUMNS.replace(
+    "state",
+    f"CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END",
+)
 # PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on the
 # row of a thing is held until the commit, so the numbers of its entries are in the order of their commits.
 #
@@ -69,8 +79,7 @@ new AS MATERIALIZED (
     ) AS is_next
 ), made AS (
     INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS})
-    SELECT number, number, id, key, thing, digest, operation,
-        CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END, common, intent
+    SELECT number, number, id, {_IF_NEXT}
     FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
         CROSS JOIN whole
     ON CONFLICT (key) DO NOTHING RETURNING seq, key
@@ -217,7 +226,7 @@ async def claim(
 async def _claim_in_database(
     store: PostgresStore, lane: OwnedLane, given: Sequence[ToClaim]
 ) -> dict[str, Claim]:
-    rows = [(*_columns_of(entry), taker) for entry, taker in given]
+    rows = [(*written_of(entry), taker) for entry, taker in given]
     await store.store_commons()
     found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
     claims: dict[str, Claim] = {}

@@ -7,13 +7,12 @@ they insert rows in the application's own file (``application_table``), which ar
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import takewhile
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from invsvc_async.durable.entry import State
+from invsvc_async.durable.entry import WRITTEN, WRITTEN_NAMES, State, written_of
 from invsvc_async.durable.records import verdict_of_lost
 from invsvc_async.durable.store.changes import KNOWN, add
 from invsvc_async.storage.dialect import Cell
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
 
 
 Statement: TypeAlias = tuple[str, tuple[Cell, ...]]  # and its values
-# What both databases store of a new write.
-columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(
-    "key", "thing", "digest", "operation", "intent"
-)
 
 # The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
 # thing are numbered in the order in which their transactions commit.
@@ -40,13 +35,12 @@ told AS MATERIALIZED (SELECT pg_notify(CAST($1 AS text), CAST($2 AS text)) AS do
 numbered AS MATERIALIZED (
     SELECT nextval('{schema}.entries_seq_seq') AS number FROM told WHERE told.done IS NOT NULL
 )
-INSERT INTO {schema}.entries (seq, place, key, lane, thing, digest, operation, state, common, intent)
-SELECT number, number, CAST($4 AS text), CAST($3 AS bigint), CAST($5 AS text), CAST($6 AS text),
-    CAST($7 AS text), 0, CAST($9 AS bigint), CAST($8 AS text)
-FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
+INSERT INTO {schema}.entries (seq, place, lane, {names})
+SELECT number, number, CAST($3 AS bigint), {values} FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
 """
-_LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($10 AS bigint)) AS done"
-_NO_LOCK: Final = "SELECT CAST($10 AS bigint) AS done"
+_TYPES: Final = dict(each.split(":") for each in WRITTEN.split())
+_LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($4 AS bigint)) AS done"
+_NO_LOCK: Final = "SELECT CAST($4 AS bigint) AS done"
 _COMMON: Final = """
 INSERT INTO {schema}.commons (number, text) VALUES (CAST($1 AS bigint), CAST($2 AS text))
     ON CONFLICT DO NOTHING RETURNING number
@@ -71,11 +65,29 @@ class TakenIn(NamedTuple):
 
 def insert_into(schema: str, new: Entry, lane: int) -> Statement:
     """Build the statement that inserts *new* in *lane*, and notifies; no row if the key is not new."""
-    text = _INSERT.format(schema=schema, lock=_NO_LOCK if new.thing is None else _LOCK)
+    # A column that has its default is not named: it may not be there yet, in tables of an earlier version.
+    given = {
+        name: value
+        for name, value in zip(WRITTEN_NAMES, written_of(new), strict=True)
+        if value not in {None, ""}
+    }
+    text = _insert_text(schema, (*given,), is_alone=new.thing is None)
     turn = int.from_bytes(
         blake2b(f"{schema} {new.thing}".encode(), digest_size=8).digest(), signed=True
     )
-    return text, (schema, str(lane), lane, *columns_of(new), new.common, turn)
+    return text, (schema, str(lane), lane, turn, *given.values())
+
+
+@cache
+def _insert_text(schema: str, names: tuple[str, ...], *, is_alone: bool) -> str:
+    """Return the statement that inserts the columns *names*; one that *is_alone* waits for nobody."""
+    values = (f"CAST(${at} AS {_TYPES[name]})" for at, name in enumerate(names, 5))
+    return _INSERT.format(
+        schema=schema,
+        lock=_NO_LOCK if is_alone else _LOCK,
+        names=", ".join(names),
+        values=", ".join(values),
+    )
 
 
 def compared_in(schema: str, new: Entry) -> Statement:

@@ -5,34 +5,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.store.migrations import FLAGS_IN_TEXT, WITH_FLAGS
+from invsvc_async.durable.store.migrations import (
+    FLAGS_IN_TEXT,
+    WITH_FLAGS,
+    WITH_LABELS,
+)
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.dialect import slices
+from invsvc_async.writes.labels import pair
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Cell
 
 
+NO_LABELS: Final[Mapping[str, str]] = {}
 _AT_ONCE: Final = 200  # entries of which one statement reads the notes
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _OF_VERDICT = """
 SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
     AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
 """
+_FIRST_ONLY: Final = " ORDER BY seq LIMIT $1"
 _WHICH: Final[dict[str | None, str]] = {
     None: "true",
     "open": f"e.done_at IS NULL AND e.state < {State.DONE:d}",
     "applied": "e.verdict = 'applied'",
-    "untold": "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)",
+    "untold": f"e.seq IN (SELECT seq FROM {{s}}unheard{_FIRST_ONLY})",
 }
 _NOTES = """
-SELECT e.seq, e.added_at, u.seq FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq
+SELECT e.seq, e.added_at, u.seq, e.labels FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq
     WHERE e.seq {any 1 bigint}
 """
+# The same, of tables that an earlier version made, and that are only read now.
+_NOTES_WITHOUT_LABELS = _NOTES.replace("e.labels", "NULL")
 _COUNT = """
 SELECT count(*), min(added_at) FROM (
     SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
@@ -78,10 +87,15 @@ class Counted(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """When an entry was stored first (epoch ms), and whether its verdict was not acknowledged."""
+    """
+    What people see of an entry besides its progress.
+
+    When it was stored first (epoch ms), whether its verdict was not acknowledged, and its labels.
+    """
 
     added_at: int | None
     is_unheard: bool
+    labels: str | None
 
 
 class LaneOwner(NamedTuple):
@@ -108,15 +122,26 @@ async def first_open(store: Store, limit: int) -> list[Entry]:
     return await store.entries(where, limit)
 
 
-async def first(store: Store, state: str | None, limit: int) -> list[Entry]:
-    """Return the first entries in *state*: ``"untold"``, or the name of a verdict; ``None``: of all."""
-    where = f"{_chosen(state)} ORDER BY e.seq LIMIT {{arg 1 bigint}}"
-    return await store.entries(where, limit)
+async def first(
+    store: Store, state: str | None, limit: int, labels: Mapping[str, str] = NO_LABELS
+) -> list[Entry]:
+    """
+    Return the first entries in *state* with all of *labels*.
+
+    A state is ``"open"``, ``"untold"``, or the name of a verdict; ``None``: any.
+    """
+    where, pairs = _with_labels(store, _chosen(state), labels)
+    return await store.entries(
+        f"{where} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *pairs
+    )
 
 
-async def count(store: Store, state: str | None, most: int) -> Counted:
-    """Count the entries in *state*, as ``first`` has it, or ``"open"``, up to *most*."""
-    [(many, oldest)] = await store.rows(_COUNT % _chosen(state), most)
+async def count(
+    store: Store, state: str | None, most: int, labels: Mapping[str, str] = NO_LABELS
+) -> Counted:
+    """Count the entries that ``first`` selects, up to *most*."""
+    where, pairs = _with_labels(store, _chosen(state), labels)
+    [(many, oldest)] = await store.rows(_COUNT % where, most, *pairs)
     return Counted(int(many), oldest)
 
 
@@ -165,10 +190,11 @@ async def end_of_part(store: Store, after: int, size: int) -> int | None:
 
 async def notes_of(store: Store, seqs: Sequence[int]) -> dict[int, Notes]:
     """Return the notes of the entries *seqs*, by their numbers."""
+    text = _NOTES if store.version >= WITH_LABELS else _NOTES_WITHOUT_LABELS
     return {
-        seq: Notes(added, unheard is not None)
+        seq: Notes(added, unheard is not None, labels)
         for some in slices(seqs, _AT_ONCE)
-        for seq, added, unheard in await store.rows(_NOTES, some)
+        for seq, added, unheard, labels in await store.rows(text, some)
     }
 
 
@@ -185,6 +211,26 @@ async def owner_of(store: Store, lane: int) -> LaneOwner | None:
 async def keys_called(store: Store, key: str) -> list[str]:
     """Return the whole keys of up to ten entries of a journal that people call *key*."""
     return [entry.key for entry in await store.entries(_NAMED, key)]
+
+
+def _with_labels(
+    store: Store, condition: str, labels: Mapping[str, str]
+) -> tuple[str, list[str]]:
+    """
+    Return *condition* for those entries that have all of *labels*, and its values from the second on.
+
+    Each label is one text in the stored form.  The functions for JSON cannot be relied on: SQLite may be
+    built without, and PostgreSQL refuses some texts.
+    """
+    if labels and store.version < WITH_LABELS:
+        return "false", []
+    if labels:  # the first ones may lack them
+        condition = condition.replace(_FIRST_ONLY, "")
+    has_each = "".join(
+        f" AND {{at}}(e.labels, {{arg {number} text}}) > 0"
+        for number in range(2, len(labels) + 2)
+    )
+    return f"{condition}{has_each}", [pair(*label) for label in labels.items()]
 
 
 def _chosen(state: str | None) -> str:

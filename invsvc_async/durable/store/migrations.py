@@ -5,6 +5,9 @@ What each version of the tables of a store of writes has changed, in the order o
 1        as 0.1.0 makes them
 2        ``entries.flags``: what is counted of an outcome.  Before, statements looked for it in the
          text of the outcome, which is not done any more, except here
+3        ``entries.labels``: those of the user
+4        ``entries.team``, ``""`` in what is there, with an index of what is open in the order of teams;
+         the index of what is open of each thing has its order
 =======  ===========================================================================================
 
 Migrations are texts of their own, and not made of those that make new tables, which change.
@@ -17,7 +20,9 @@ from typing import Final
 from invsvc_async.storage.schema import Migration, Schema
 
 WITH_FLAGS: Final = 2  # the first version whose entries have flags
+WITH_LABELS: Final = 3  # the first one whose entries have labels
 
+_WITH_TEAMS: Final = 4
 # Members of the text of an outcome; and those that may contain others of these names.
 _LOST: Final = '"had":"lost"'
 _OVERTAKEN: Final = '"overtaken":true'
@@ -83,7 +88,28 @@ _COUNT_FLAGS: Final = (
 )
 
 
+_LABELS: Final = ("ALTER TABLE {s}entries ADD COLUMN labels text",)
+
+
+_TEAMS: Final = (
+    "ALTER TABLE {s}entries ADD COLUMN team text NOT NULL DEFAULT ''",
+    "CREATE INDEX open_of_team ON {s}entries (team, place) WHERE done_at IS NULL AND lane > 0",
+    "DROP INDEX {s}open_of_thing",
+    """
+    CREATE INDEX open_of_thing ON {s}entries (thing, place)
+        WHERE done_at IS NULL AND thing IS NOT NULL
+    """,
+)
+
+
 def schema_of(*, counted: bool) -> Schema:
     """Return the versions of the tables of a store that is *counted* or not."""
     flags = (*_FLAGS, *_COUNT_FLAGS) if counted else _FLAGS
-    return Schema(_ANEW, (Migration(WITH_FLAGS, flags),))
+    return Schema(
+        _ANEW,
+        (
+            Migration(WITH_FLAGS, flags),
+            Migration(WITH_LABELS, _LABELS),
+            Migration(_WITH_TEAMS, _TEAMS),
+        ),
+    )

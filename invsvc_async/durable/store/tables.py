@@ -16,7 +16,8 @@ counts     in a batch, how many entries there are of each state, verdict and kin
 Each process adds to a part of the counts of its own, so that none waits for another.
 
 ``flags`` is what is counted of an outcome: 1 if the secret of a webhook is lost, plus 2 if the entry was
-overtaken.
+overtaken.  ``labels`` are those of the user, as JSON; the form is that of ``writes/labels``.
+``team`` is the one that a request names, or ``""``.
 
 ``seq`` identifies an entry.  ``place`` is its place in the order of the writes to one thing.  The columns
 that are written at each send (``state``, ``common``, ``intent``) are in no index and no condition of one, and
@@ -107,7 +108,7 @@ _TABLES: Final = (
         seq {serial}, place bigint NOT NULL, key text NOT NULL UNIQUE, lane bigint NOT NULL, thing text,
         digest text NOT NULL, operation text NOT NULL, state smallint NOT NULL, common bigint, intent text,
         verdict text, outcome text, claim text, done_at bigint, added_at bigint NOT NULL DEFAULT ({ms}),
-        flags smallint NOT NULL DEFAULT 0
+        flags smallint NOT NULL DEFAULT 0, labels text, team text NOT NULL DEFAULT ''
     ) {filled}
     """,
     "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text) {small}",
@@ -118,7 +119,11 @@ _TABLES: Final = (
     )
     """,
     "CREATE INDEX open_in_lane ON {s}entries (lane, place) WHERE done_at IS NULL",
-    "CREATE INDEX open_of_thing ON {s}entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL",
+    "CREATE INDEX open_of_team ON {s}entries (team, place) WHERE done_at IS NULL AND lane > 0",
+    """
+    CREATE INDEX open_of_thing ON {s}entries (thing, place)
+        WHERE done_at IS NULL AND thing IS NOT NULL
+    """,
     "CREATE INDEX not_applied ON {s}entries (verdict, seq) WHERE verdict <> 'applied'",
     f"CREATE INDEX unknown_of_thing ON {{s}}entries (thing) WHERE verdict = '{Verdict.UNKNOWN}'",
     "CREATE INDEX claimed ON {s}entries (thing) WHERE claim IS NOT NULL",

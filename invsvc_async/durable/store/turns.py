@@ -1,0 +1,108 @@
+"""
+The teams whose writes wait in a store, and the next writes of each.
+
+A dispatcher reads the lanes that it owns in the order of places.  With many writes of one team in front,
+those of others would wait for all of them, so it also asks for the next ones of each team.  Of a thing, only
+the first write that is not done is among those: whatever teams its writes name, they keep their order.
+
+The index ``open_of_team`` has what waits in the order of teams, and then of places.  Each team is found by
+one look into it, however many writes there are; a look at a team's writes ends after those that are wanted.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.storage.dialect import slices
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+_AT_ONCE: Final = 200  # entries of one statement
+_OPEN: Final = "done_at IS NULL AND lane > 0"  # the condition of the index
+# The next teams, $2 at most, that have something open: from $1 on, or after it.
+_TEAMS: Final = f"""
+WITH RECURSIVE found (team, many) AS (
+    SELECT (SELECT min(team) FROM {{s}}entries WHERE {_OPEN} AND team %s {{arg 1 text}}), 1
+    UNION ALL SELECT (SELECT min(team) FROM {{s}}entries WHERE {_OPEN} AND team > found.team), many + 1
+        FROM found WHERE team IS NOT NULL AND many < {{arg 2 bigint}}
+) SELECT team FROM found WHERE team IS NOT NULL
+"""
+_FROM: Final = _TEAMS % ">="
+_AFTER: Final = _TEAMS % ">"
+# Only the first of a thing that is not done: those behind it wait for it.
+_IS_FIRST: Final = """
+(thing IS NULL OR place = (
+    SELECT min(o.place) FROM {s}entries AS o WHERE o.thing = looked.thing AND o.done_at IS NULL
+))
+"""
+_LOOKED: Final = f"""
+SELECT seq, place, thing, lane FROM {{s}}entries WHERE team = %s AND {_OPEN} ORDER BY place LIMIT %s
+"""
+# Not of all lanes, and not those that are under way: so of each team more are looked at than are asked for.
+_NEXT: Final = f"""
+SELECT e.seq FROM {{rows 1 team:text many:bigint}} CROSS JOIN LATERAL (
+    SELECT seq FROM ({_LOOKED % ("given.team", "{arg 4 bigint}")}) AS looked
+    WHERE lane {{any 2 bigint}} AND (seq {{any 3 bigint}}) IS NOT TRUE AND {_IS_FIRST}
+    ORDER BY place LIMIT given.many
+) AS e
+"""
+_NEXT_IN_FILE: Final = f"""
+{{sqlite}}SELECT seq FROM ({_LOOKED % ("$1", "$2")}) AS looked WHERE {_IS_FIRST} ORDER BY place
+"""
+
+
+async def teams_after(store: Store, team: str | None, most: int) -> list[str]:
+    """Return up to *most* teams of writes that are not done: those after *team*, then from the first on."""
+    found = [] if team is None else await _teams(store, _AFTER, team, most)
+    if len(found) < most:
+        found += await _teams(store, _FROM, "", most - len(found))
+    return [*dict.fromkeys(found)]
+
+
+async def _teams(store: Store, text: str, team: str, most: int) -> list[str]:
+    return [found for (found,) in await store.rows(text, team, most)]
+
+
+async def next_of_teams(
+    store: Store,
+    wanted: Mapping[str, int],
+    lanes: Collection[int],
+    held: Collection[int],
+) -> list[Entry]:
+    """
+    Return the next entries of each team in *lanes*, as many as are *wanted*, in the order of their places.
+
+    Those of *held* are left out, and those that have to wait for an earlier one to their thing.
+    """
+    if not wanted:
+        return []
+    if isinstance(store, SqliteStore):
+        seqs = await store.run(partial(_next_in_file, wanted, held))
+    else:
+        looked = max(wanted.values()) + len(held) + _AT_ONCE
+        rows = await store.rows(_NEXT, [*wanted.items()], [*lanes], [*held], looked)
+        seqs = [seq for (seq,) in rows]
+    found: list[Entry] = []
+    for some in slices(sorted(seqs), _AT_ONCE):
+        where = "e.seq {any 1 bigint} AND e.done_at IS NULL ORDER BY e.place"
+        found += await store.entries(where, some)
+    return found
+
+
+def _next_in_file(
+    wanted: Mapping[str, int], held: Collection[int]
+) -> Script[list[int]]:
+    known = {*held}
+    seqs: list[int] = []
+    for team, many in wanted.items():
+        rows = yield _NEXT_IN_FILE, (team, many + len(known))
+        seqs += [seq for (seq,) in rows if seq not in known][:many]
+    return seqs
