@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
+from contextlib import contextmanager
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +15,7 @@ from starlette.responses import JSONResponse
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from mcp.server.lowlevel import Server
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -64,7 +66,27 @@ async def serve_http(
     with listening:
         number = listening.getsockname()[1]
         on_ready(f"http://{HOST}:{number}{PATH}")
-        await uvicorn.Server(config).serve(sockets=[listening])
+        await _until_cancelled(_Unsignalled(config), listening)
+
+
+class _Unsignalled(uvicorn.Server):
+    """A server of uvicorn that leaves signals to the command."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Change no handler of a signal."""
+        yield
+
+
+async def _until_cancelled(server: uvicorn.Server, listening: socket.socket) -> None:
+    """Serve; a cancellation lets uvicorn end by itself, which it does without a traceback."""
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
 
 
 class WithToken:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.stdio import stdio_server
@@ -57,10 +58,9 @@ class InputLines:
         self._put(None)
 
     def _put(self, line: str | None) -> None:
-        try:
+        # the loop is closed: the server has ended
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._queue.put_nowait, line)
-        except RuntimeError:  # the loop is closed: the server has ended
-            sys.exit()
 
 
 class LineEnd:

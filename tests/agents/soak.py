@@ -186,7 +186,7 @@ class Office:
         """Kill the server, or close the connection, again and again."""
         while True:
             # sleeps: trouble comes at any time
-            await asyncio.sleep(self._chance.uniform(4.0, 12.0))
+            await asyncio.sleep(self._chance.uniform(1.0, 5.0))
             if self._line.locked():
                 continue
             if self._chance.random() < 0.6:
