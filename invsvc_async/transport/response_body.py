@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import aiohttp
 from aiohttp import hdrs
@@ -39,6 +39,25 @@ class CutError(OwnError):
     """The body of this answer is not complete."""
 
 
+class ReadableResponse(Protocol):
+    """The head of an answer and its body: aiohttp's response, or that of a ``LeanSender``."""
+
+    status: int
+    method: str
+    content: aiohttp.StreamReader
+
+    @property
+    def headers(self) -> CIMultiDictProxy[str]:
+        """The headers, as received."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has let go of its connection."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
 class Download:
     """
     An answer whose body is read while it arrives. Iterate over it once, with ``async for``.
@@ -47,7 +66,7 @@ class Download:
     """
 
     def __init__(
-        self, response: aiohttp.ClientResponse, gate: Gate, *, pause: float, cap: int
+        self, response: ReadableResponse, gate: Gate, *, pause: float, cap: int
     ) -> None:
         self.status: int = response.status
         self.headers: CIMultiDictProxy[str] = response.headers
@@ -94,7 +113,7 @@ class Download:
         return failure(self._gate)
 
 
-async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
+async def whole_body(response: ReadableResponse, *, cap: int) -> bytes:
     """
     Return the body of *response*, decompressed.
 
@@ -117,7 +136,7 @@ async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
     return _decompressed(response, body, cap)
 
 
-def body_at_hand(response: aiohttp.ClientResponse, *, cap: int) -> bytes | None:
+def body_at_hand(response: ReadableResponse, *, cap: int) -> bytes | None:
     """
     Return the body, decompressed, if all of it arrived with the head; otherwise ``None``.
 
@@ -133,14 +152,14 @@ def body_at_hand(response: aiohttp.ClientResponse, *, cap: int) -> bytes | None:
     return body
 
 
-def _decompressed(response: aiohttp.ClientResponse, body: bytes, cap: int) -> bytes:
+def _decompressed(response: ReadableResponse, body: bytes, cap: int) -> bytes:
     if len(body) > cap:
         raise _too_long(cap)
     coding = response.headers.get(hdrs.CONTENT_ENCODING)
     return inflate(body, coding, cap=cap) if coding else body
 
 
-def _is_framed(response: aiohttp.ClientResponse) -> bool:
+def _is_framed(response: ReadableResponse) -> bool:
     headers = response.headers
     if hdrs.TRANSFER_ENCODING in headers:
         coding = headers.getall(hdrs.TRANSFER_ENCODING)[-1]
