@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import aiohttp
 from aiohttp import hdrs
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from multidict import CIMultiDictProxy
 
+    from invsvc_async.transport.lean_sender import LeanResponse
+
 
 # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
 _MOST_MEMBERS = 10_000
@@ -35,27 +37,12 @@ _QUOTED_BYTES = re.compile(r"""(?<!\s)\s*\bb\\*['"].*""", re.DOTALL)
 _STEP = 2**14  # bytes of a further member at once
 
 
+# the head of an answer, and the stream of its body
+ReadableResponse: TypeAlias = "aiohttp.ClientResponse | LeanResponse"
+
+
 class CutError(OwnError):
     """The body of this answer is not complete."""
-
-
-class ReadableResponse(Protocol):
-    """The head of an answer and its body: aiohttp's response, or that of a ``LeanSender``."""
-
-    status: int
-    method: str
-    content: aiohttp.StreamReader
-
-    @property
-    def headers(self) -> CIMultiDictProxy[str]:
-        """The headers, as received."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has let go of its connection."""
-
-    def close(self) -> None:
-        """Let go of the connection."""
 
 
 class Download:

@@ -60,7 +60,9 @@ class SessionSender:
             raise TimeoutError
         proxy = self._proxy_for(exchange.url)
         if proxy is not None:
-            options = {**options, "proxy": proxy.url, "proxy_headers": proxy.headers}
+            options = dict[str, Any](
+                options, proxy=proxy.url, proxy_headers=proxy.headers
+            )
             if proxy.headers is not None and exchange.url.scheme == "http":
                 # aiohttp sends a proxy's headers in CONNECT only
                 headers = {**headers, **proxy.headers}
