@@ -471,6 +471,26 @@ def lowest(session: nox.Session) -> None:
     session.run("python", "-m", "tests.support.suites", "lowest", *session.posargs)
 
 
+@nox.session(python=PYTHONS[0])
+def aiohttp(session: nox.Session) -> None:
+    """
+    Run the tests of the transport with each version of aiohttp that may be used without its session.
+
+    ``nox -s aiohttp -- 3.14.5 3.15.0`` runs them with these. A version that passes may be added to ``TESTED``
+    in ``transport/sender_choice.py``.
+    """
+    _install(session, "dev")
+    tested = session.run(
+        "python",
+        "-c",
+        "from invsvc_async.transport.sender_choice import TESTED; print(*sorted(TESTED))",
+        silent=True,
+    )
+    for version in session.posargs or str(tested).split():
+        session.install(f"aiohttp=={version}")
+        session.run("pytest", "-q", "-n", WORKERS, "tests/transport")
+
+
 @nox.session
 def warehouse(session: nox.Session) -> None:
     """Load invoices into DuckDB with dlt, kill the program meanwhile, and compare with the service."""

@@ -103,7 +103,12 @@ async def examine(
         names += await find_names(imports, IMPORTS, on_check=on_check)
     on_check("GET /journeys/{id}")
     reading = await _journey(prober, journey)
-    findings += [reading, _clock(prober.view), _speed(prober.seconds)]
+    findings += [
+        reading,
+        _clock(prober.view),
+        _speed(prober.seconds),
+        _way(prober.view),
+    ]
     return Checkup(
         findings=findings,
         names=names,
@@ -130,6 +135,11 @@ def _speed(seconds: list[float]) -> Finding:
     maximum = max(seconds) * 1000
     words = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(seconds)} reads)"
     return Finding("speed of a read", words, True)
+
+
+def _way(view: ClientOptions) -> Finding:
+    words = view.core.transport.sent_by
+    return Finding("requests are sent", words or "unknown: none was sent", True)
 
 
 async def _of_credential(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import aiohttp
 from aiohttp import hdrs
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from multidict import CIMultiDictProxy
 
+    from invsvc_async.transport.lean_sender import LeanResponse
+
 
 # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
 _MOST_MEMBERS = 10_000
@@ -33,6 +35,10 @@ _QUOTED = re.compile(r"""(?<!\s)\s*(\bb)?['"].*""", re.DOTALL)
 # The same in an error that quotes other errors as well.
 _QUOTED_BYTES = re.compile(r"""(?<!\s)\s*\bb\\*['"].*""", re.DOTALL)
 _STEP = 2**14  # bytes of a further member at once
+
+
+# the head of an answer, and the stream of its body
+ReadableResponse: TypeAlias = "aiohttp.ClientResponse | LeanResponse"
 
 
 class CutError(OwnError):
@@ -47,7 +53,7 @@ class Download:
     """
 
     def __init__(
-        self, response: aiohttp.ClientResponse, gate: Gate, *, pause: float, cap: int
+        self, response: ReadableResponse, gate: Gate, *, pause: float, cap: int
     ) -> None:
         self.status: int = response.status
         self.headers: CIMultiDictProxy[str] = response.headers
@@ -94,7 +100,7 @@ class Download:
         return failure(self._gate)
 
 
-async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
+async def whole_body(response: ReadableResponse, *, cap: int) -> bytes:
     """
     Return the body of *response*, decompressed.
 
@@ -117,7 +123,7 @@ async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
     return _decompressed(response, body, cap)
 
 
-def body_at_hand(response: aiohttp.ClientResponse, *, cap: int) -> bytes | None:
+def body_at_hand(response: ReadableResponse, *, cap: int) -> bytes | None:
     """
     Return the body, decompressed, if all of it arrived with the head; otherwise ``None``.
 
@@ -133,14 +139,14 @@ def body_at_hand(response: aiohttp.ClientResponse, *, cap: int) -> bytes | None:
     return body
 
 
-def _decompressed(response: aiohttp.ClientResponse, body: bytes, cap: int) -> bytes:
+def _decompressed(response: ReadableResponse, body: bytes, cap: int) -> bytes:
     if len(body) > cap:
         raise _too_long(cap)
     coding = response.headers.get(hdrs.CONTENT_ENCODING)
     return inflate(body, coding, cap=cap) if coding else body
 
 
-def _is_framed(response: aiohttp.ClientResponse) -> bool:
+def _is_framed(response: ReadableResponse) -> bool:
     headers = response.headers
     if hdrs.TRANSFER_ENCODING in headers:
         coding = headers.getall(hdrs.TRANSFER_ENCODING)[-1]

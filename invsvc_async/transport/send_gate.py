@@ -96,7 +96,7 @@ class Gate(aiohttp.Payload):
         Raises:
             RefusedError: Something does.
         """
-        self._open(cast("aiohttp.http.StreamWriter", writer).protocol)
+        self.open(cast("aiohttp.http.StreamWriter", writer).protocol)
         await writer.write(self._value)
 
     def send_read(
@@ -113,13 +113,19 @@ class Gate(aiohttp.Payload):
 
         def through_gate(connection: Connection) -> Awaitable[aiohttp.ClientResponse]:
             del request.send  # it was part of a reference cycle
-            self._open(connection.protocol)
+            self.open(connection.protocol)
             return request.send(connection)
 
         request.send = through_gate  # type: ignore[method-assign,assignment]
         return send(request)
 
-    def _open(self, protocol: Protocol) -> None:
+    def open(self, protocol: Protocol) -> None:
+        """
+        Let the request out over the connection of *protocol*. What is sent, must be sent in the same step.
+
+        Raises:
+            RefusedError: Something prevents it at this moment.
+        """
         exchange = self.exchange
         transport = protocol.transport
         now = self._clock.now()
@@ -151,6 +157,16 @@ class Gate(aiohttp.Payload):
         self.refusal = refusal
         raise RefusedError(refusal)
 
+    def is_all_sent(self) -> bool:
+        """Return whether no byte of the request waits in this process (uvloop hides those below TLS)."""
+        sender = self._sender()
+        if self.transport is None or sender is None:
+            return False
+        waits = self.transport.get_write_buffer_size()
+        if sender is not self.transport:
+            waits += sender.get_write_buffer_size()
+        return waits == 0
+
     def within(self, seconds: float) -> Deadline:
         """Limit a wait to so many *seconds*. :meth:`interrupt` ends it earlier."""
         return Deadline(self._loop, self._loop.time() + seconds)
@@ -173,11 +189,7 @@ class Gate(aiohttp.Payload):
         Without *force*, an open connection is left alone, because another request may use it already.
         """
         if self.transport is not None and (force or self.transport.is_closing()):
-            sender = (
-                self.transport
-                if self._tls is None
-                else getattr(self._tls, "_transport", None)
-            )
+            sender = self._sender()
             # its connection is lost; asked about it, a transport of TLS would raise
             if sender is None:
                 return
@@ -186,6 +198,13 @@ class Gate(aiohttp.Payload):
                 with suppress(OSError, ValueError):  # it is closed already
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
             sender.abort()
+
+    def _sender(self) -> asyncio.Transport | None:
+        """Return what gives the bytes to the system: under TLS another transport, which ends before it."""
+        if self._tls is None:
+            return self.transport
+        found: asyncio.Transport | None = getattr(self._tls, "_transport", None)
+        return found
 
 
 def _peer_was_first(transport: asyncio.Transport) -> bool:

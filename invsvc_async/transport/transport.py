@@ -1,19 +1,20 @@
 """
 The transport: sends each request at most once, over one pool of connections.
 
-With ``send_gate`` and ``response_body``, the only module that uses aiohttp's client. Only the gate shows
-whether bytes can have been sent: the class of an exception proves nothing.
+How a request is sent is chosen once (``sender_choice``): through aiohttp's connections (``lean_sender``), or
+with its session (``session_sender``). Only the gate shows whether bytes can have been sent: the class of an
+exception proves nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl as tls
 import warnings
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import lru_cache, partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import aiohttp
 from aiohttp import hdrs
@@ -25,22 +26,28 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.settings import check_count
 from invsvc_async.transport.exchange import Exchange
+from invsvc_async.transport.lean_sender import LeanSender
 from invsvc_async.transport.response_body import (
     Download,
+    ReadableResponse,
     body_at_hand,
     failure,
     plain_error,
     whole_body,
 )
 from invsvc_async.transport.send_gate import Gate, RefusedError
+from invsvc_async.transport.sender_choice import BY_SESSION, LEAN, why_by_session
+from invsvc_async.transport.session_sender import READ_HERE, SessionSender
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable
+    from collections.abc import AsyncGenerator
 
     from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
     from invsvc_async.transport.proxy import Proxy
 
 __all__ = ["Download", "Exchange", "Transport"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.transport")
 
 BUILT_ON = f"aiohttp/{aiohttp.__version__}"
 CLOSED = "client: it is closed. Make a new one."
@@ -54,7 +61,6 @@ _SHORTEST_WATCH = 0.005
 # bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
 _READ_AT_ONCE = 2**19
 _LONG_ANSWER = 2**20  # bytes
-_READ_HERE: dict[str, Any] = {"raise_for_status": False, "auto_decompress": False}
 _SESSION_ANSWERED = (
     "the session that was passed answered without a request, as one with a cache does, or its connection "
     "held a stale answer. Pass a session without a cache"
@@ -110,9 +116,6 @@ class Transport:
             self._limiter.resize_calls(self._knee.size)
         self._session = session
         self._user_supplied = session is not None
-        self._timeout = partial(_timeout, own_pool=session is None)
-        # What the transport's own session is made with, and another one may not be.
-        self._options: dict[str, Any] = {} if session is None else _READ_HERE
         self._tls = True if ssl is None else ssl
         self._trust_env = trust_env
         self._proxy: Proxy | None = None
@@ -123,6 +126,11 @@ class Transport:
         self._cap = max_response_bytes
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._sender: SessionSender | LeanSender | None = None
+        self._chosen_by: object = None  # what aiohttp's sessions sent with at that time
+        self.sent_by: str | None = (
+            None  # how requests are sent, in words, once that is known
+        )
         # Of its loop: a timer for each call costs as much as the gate.
         self._deadlines: Deadlines | None = None
         self._in_flight: set[Gate] = set()
@@ -144,7 +152,7 @@ class Transport:
                 session is unsuitable.
             asyncio.CancelledError: The caller was cancelled.
         """
-        loop, session = self._bind()
+        loop, sender = self._bind()
         limiter = self._limiter
         lane = exchange.lane
         exchange.started = self._clock.now()
@@ -160,7 +168,7 @@ class Transport:
                     self._knee.in_flight.begin(gate, loop.time())
                     if limiter.has_waiting:
                         self._make_room(self._knee)
-                response = await self._request(session, gate, loop)
+                response = await sender.request(gate)
                 try:
                     _hear(gate, response, is_of_user=self._user_supplied)
                     answer = body_at_hand(response, cap=self._cap)
@@ -206,7 +214,7 @@ class Transport:
             ResponseLostError: No answer arrived, or (while it is read) not all of it.
             ConfigurationError: As for :meth:`send`.
         """
-        loop, session = self._bind()
+        loop, sender = self._bind()
         limiter = self._limiter
         lane = exchange.lane
         exchange.started = self._clock.now()
@@ -220,7 +228,7 @@ class Transport:
                 with Deadline(loop, exchange.deadline, self._deadlines) as gate.scope:
                     if not limiter.enter(lane, gate):
                         await limiter.wait(lane, gate)
-                    response = await self._request(session, gate, loop)
+                    response = await sender.request(gate)
                     _hear(gate, response, is_of_user=self._user_supplied)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
@@ -258,8 +266,8 @@ class Transport:
             if self._session is not None and not self._user_supplied:
                 await self._session.close()
 
-    def _bind(self) -> tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession]:
-        """Return the running loop, which becomes that of the transport, and the session."""
+    def _bind(self) -> tuple[asyncio.AbstractEventLoop, SessionSender | LeanSender]:
+        """Return the running loop, which becomes that of the transport, and what sends requests."""
         loop = asyncio.get_running_loop()
         session = self._session
         if self._closed:
@@ -275,22 +283,51 @@ class Transport:
         elif loop is not self._loop:
             raise ConfigurationError(OTHER_LOOP)
         if session is None:
-            # aiohttp makes its TLS context at import, so no certificates are read on the loop.
-            limit = self._limiter.total if self._knee is None else 2 * self._knee.most
-            connector = aiohttp.TCPConnector(
-                limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls
-            )
-            session = self._session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=_READ_AT_ONCE,
-                **_READ_HERE,
-            )
+            session = self._session = self._own_session()
         elif self._user_supplied and session.closed:
             raise ConfigurationError(
                 "session: the aiohttp session is closed. Pass an open one."
             )
-        return loop, session
+        # A library that stands in for the network may be switched on, and off, between two calls.
+        if self._sender is None or self._chosen_by is not _sends_with():
+            self._sender = self._chosen_sender(session, loop)
+        return loop, self._sender
+
+    def _own_session(self) -> aiohttp.ClientSession:
+        # aiohttp makes its TLS context at import, so no certificates are read on the loop.
+        limit = self._limiter.total if self._knee is None else 2 * self._knee.most
+        connector = aiohttp.TCPConnector(
+            limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_READ_AT_ONCE,
+            **READ_HERE,
+        )
+
+    def _chosen_sender(
+        self, session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop
+    ) -> SessionSender | LeanSender:
+        """Choose how requests are sent, and say so in the log."""
+        self._chosen_by = _sends_with()
+        reason = why_by_session(
+            session,
+            is_of_user=self._user_supplied,
+            proxy=self._proxy,
+            trust_env=self._trust_env,
+        )
+        self.sent_by = LEAN if reason is None else f"{BY_SESSION}: {reason}"
+        log.debug("%s sends requests %s", self._name, self.sent_by)
+        if reason is None and session.connector is not None:
+            return LeanSender(session.connector, loop, read_bufsize=_READ_AT_ONCE)
+        return SessionSender(
+            session,
+            loop,
+            is_of_user=self._user_supplied,
+            proxy=self._proxy,
+            trust_env=self._trust_env,
+        )
 
     def check_loop(self, *, closing: bool = False) -> None:
         """
@@ -305,42 +342,6 @@ class Transport:
             return
         if asyncio.get_running_loop() is not self._loop:
             raise ConfigurationError(OTHER_LOOP)
-
-    def _request(
-        self,
-        session: aiohttp.ClientSession,
-        gate: Gate,
-        loop: asyncio.AbstractEventLoop,
-    ) -> Awaitable[aiohttp.ClientResponse]:
-        exchange = gate.exchange
-        proxy = self._proxy
-        headers = exchange.headers
-        options = self._options
-        # An open connection would send the request at once.
-        if loop.time() >= exchange.deadline:
-            raise TimeoutError
-        if proxy is None and self._trust_env:
-            from invsvc_async.transport.proxy import proxy_of_environment
-
-            proxy = proxy_of_environment(exchange.url)
-        if proxy is not None:
-            options = dict[str, Any](
-                options, proxy=proxy.url, proxy_headers=proxy.headers
-            )
-            if proxy.headers is not None and exchange.url.scheme == "http":
-                # aiohttp sends a proxy's headers in CONNECT only
-                headers = {**headers, **proxy.headers}
-        by_body = exchange.write or exchange.content is not None
-        return session.request(
-            exchange.method,
-            exchange.url,
-            data=gate if by_body else None,
-            headers=headers,
-            timeout=self._timeout(exchange.connect_timeout),
-            allow_redirects=False,
-            middlewares=() if by_body else (gate.send_read,),
-            **options,
-        )
 
     def _explain(self, gate: Gate, error: Exception) -> None:
         exchange = gate.exchange
@@ -390,7 +391,11 @@ class Transport:
             gate.drop()  # last: it calls what is not ours
 
 
-def _hear(gate: Gate, response: aiohttp.ClientResponse, *, is_of_user: bool) -> None:
+def _sends_with() -> object:
+    return aiohttp.ClientSession._request  # noqa: SLF001 - the method that other libraries replace
+
+
+def _hear(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:
     """Note the head of an answer, which a session *is_of_user* may have made without a request."""
     if not gate.opened:  # a cache; on Python 3.11, also an answer that was there before the request was sent
         gate.sealed = True
@@ -400,14 +405,6 @@ def _hear(gate: Gate, response: aiohttp.ClientResponse, *, is_of_user: bool) -> 
         )
     gate.exchange.status = response.status
     gate.exchange.answer_headers = response.headers
-
-
-@lru_cache(maxsize=16)
-def _timeout(connect: float, *, own_pool: bool) -> aiohttp.ClientTimeout:
-    # No total: aiohttp rounds that up, and the deadline limits everything. Waiting for a place in the pool of
-    # a user-supplied session is not connecting.
-    limit = {"connect" if own_pool else "sock_connect": connect}
-    return aiohttp.ClientTimeout(total=None, ceil_threshold=inf, **limit)
 
 
 def _check_session(

@@ -448,6 +448,7 @@ async def test_address_of_something_else(service):
     assert answer(found, "the base URL answers").good is None
     assert "HTTP 404" in answer(found, "the base URL answers").answer
     assert answer(found, "speed of a read").answer == "no read succeeded"
+    assert "aiohttp" in answer(found, "requests are sent").answer
     assert not found.usable
 
 

@@ -39,6 +39,7 @@ PARTS = {
         "transport/response_body.py",
         "transport/exchange.py",
         "transport/transport.py",
+        "transport/session_sender.py",
         "concurrency/limiter.py",
         "concurrency/adaptive_limit.py",
         "concurrency/quick_start.py",

@@ -14,7 +14,8 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.send_gate import Gate, RefusedError
-from invsvc_async.transport.transport import Exchange, Transport, _hear, _timeout
+from invsvc_async.transport.session_sender import timeout_of
+from invsvc_async.transport.transport import Exchange, Transport, _hear
 from tests.support.raw_server import (
     OK,
     RawServer,
@@ -240,7 +241,7 @@ async def test_clock_of_the_system():
 @pytest.mark.parametrize("borrowed", [False, True])
 def test_timeouts_that_aiohttp_is_given(borrowed):
     """Only connecting is bounded, exactly; in a borrowed pool, waiting for a place does not count as connecting."""
-    given = _timeout(1.5, own_pool=not borrowed)
+    given = timeout_of(1.5, own_pool=not borrowed)
     assert (given.total, given.ceil_threshold) == (None, inf)
     assert (given.connect, given.sock_connect) == (
         (None, 1.5) if borrowed else (1.5, None)
