@@ -42,7 +42,7 @@ _STEP = 1.25  # by which the times of two groups of answers differ
 _KEPT = 1_000  # answers, before earlier ones count half
 
 
-class AnswerTimes:
+class AnswerDelays:
     """How long nearly all answers take. Those of late count most."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class HangingSends:
     """The sends of a client that are under way, and the timer that looks for those that hang."""
 
     def __init__(self) -> None:
-        self.times: AnswerTimes = AnswerTimes()
+        self.times: AnswerDelays = AnswerDelays()
         self._open: dict[Exchange, SendUnderWay] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -98,20 +98,23 @@ class HangingSends:
         """Watch *sending*, until :meth:`end`."""
         self._open[sending.exchange] = sending
         if self._timer is None:
-            self._look_again()
+            self._look_in(LEAST)
 
     def end(self, sending: SendUnderWay) -> None:
         """Watch *sending* no longer, because it has ended."""
         exchange = sending.exchange
         self._open.pop(exchange, None)
+        if self._timer is not None and not self._open:
+            self._timer.cancel()
+            self._timer = None
         if sending.task is not None:
             sending.task.cancel()
         is_answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
         if is_answered or exchange.given_up:
             self.times.note(exchange.ended - exchange.started)
 
-    def _look_again(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_EVERY, self._look)
+    def _look_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
         """Begin a read beside each send that hangs."""
@@ -125,7 +128,7 @@ class HangingSends:
                     sending.look(sending, after), context=sending.context
                 )
         if self._open:
-            self._look_again()
+            self._look_in(_EVERY)
 
 
 def _hangs(sending: SendUnderWay, after: float) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import ReconcilePolicy, Timeouts, Verdict
 from invsvc_async.reconcile.history import Attempt, End, Reading
-from invsvc_async.writes.hanging import LEAST, AnswerTimes
+from invsvc_async.writes.hanging import LEAST, AnswerDelays
 from tests.faults.conftest import client_of
 from tests.faults.test_cancellation import no_task_is_left
 
@@ -251,7 +251,7 @@ async def test_answer_that_is_the_last_of_all(service, client):
 )
 def test_time_of_nearly_all_answers(slow, answers, expected):
     """One in twenty may be slower."""
-    times = AnswerTimes()
+    times = AnswerDelays()
     for seconds in (*slow, *[0.1] * (answers - len(slow))):
         times.note(seconds)
 
@@ -260,7 +260,7 @@ def test_time_of_nearly_all_answers(slow, answers, expected):
 
 def test_answers_of_long_ago():
     """They count less: a service that has become slow is known soon."""
-    times = AnswerTimes()
+    times = AnswerDelays()
     for _ in range(1_000_000):
         times.note(0.1)
 
