@@ -154,6 +154,12 @@ async def test_stalled_jobs(app):
         "invsvc.run_stalled_jobs",
         "* * * * *",
     )
+    async with app.open_async():
+        await app.configure_task("register").defer_async(url=URL)
+        [job] = app.connector.jobs.values()
+        job["status"] = "doing"  # by a worker that is not there any more
+        await periodic.task.func(0)
+        assert job["status"] == "todo"
 
 
 async def test_file_as_journal(service, app, register, monkeypatch, tmp_path):
