@@ -335,7 +335,7 @@ async def _asked() -> None:
         running_console("orders.db") as url,
         browser(Path.cwd() / "profile") as page,
     ):
-        await page.open(url, 1280, 720)
+        await page.open(url, 1000, 720)
         row = "[...document.querySelectorAll('#rows tr')].find(each => each.textContent.includes('sheet'))"
         await page.until(row + " && true")
         await page.run(row + ".click()")
@@ -349,7 +349,7 @@ async def _asked() -> None:
         await page.run("document.getElementById('applied').click()")
         await page.run("document.getElementById('finding-next').click()")
         await page.until("document.getElementById('question').open")
-        (HERE / "_static" / "console.png").write_bytes(await page.picture())
+        await _kept(page, "console")
 
 
 async def _run(batch: Batch) -> None:

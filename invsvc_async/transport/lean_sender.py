@@ -68,7 +68,7 @@ class LeanResponse:
         self.status: int = head.code
         self.headers: CIMultiDictProxy[str] = head.headers
         self.content: aiohttp.StreamReader = content
-        self.closed = False
+        self.closed: bool = False
         self._gate = gate
         self._connection = connection
 
@@ -203,7 +203,7 @@ class Destination(aiohttp.ClientRequest):
             raise aiohttp.NonHttpUrlClientError(url)
         super().__init__(hdrs.METH_GET, url, loop=loop)
         self.connection_key = super().connection_key
-        self.authority = self.headers[hdrs.HOST]
+        self.authority: str = self.headers[hdrs.HOST]
 
 
 class _HeadLines:
