@@ -8,6 +8,7 @@ import pytest
 
 from invsvc_async import ConfigurationError, Outbox, Verdict
 from invsvc_async.batch.team_turns import ReadyItems, in_turns
+from invsvc_async.durable.store.turns import next_of_teams, teams_after
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, verdict_of, verdicts_of, written
 from tests.support.inside import outbox_entries
@@ -204,3 +205,28 @@ async def test_per_team_goes_on(service, place):
         keys = await enqueue(outbox, *creates(client, "team_1", 8))
         async with outbox.dispatching():
             assert {*await verdicts_of(outbox, keys)} == {Verdict.APPLIED}
+
+
+async def test_next_writes_of_teams(service, place):
+    """Of a thing only the first open one, if it is not held; of each team no more than are wanted."""
+    hook = service.seed_webhook().id
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        own = client.for_team(service.team)
+        changes = [
+            view.webhooks.update(hook, description="x").keyed(f"{at}")
+            for at, view in enumerate((client, own, client))
+        ]
+        more = creates(client, service.team, 2)
+        await enqueue(outbox, *changes, *more)
+        entries = outbox_entries(outbox)
+        if place.__class__ is not str:
+            await entries.move()
+        store, lanes = entries.store, range(1, entries.lanes + 1)
+        assert await teams_after(store, None, 5) == ["", service.team]
+        assert await teams_after(store, "", 5) == [service.team, ""]
+        wanted = {"": 3, service.team: 3}
+        found = await next_of_teams(store, wanted, lanes, ())
+        assert [each.thing is not None for each in found] == [True, False, False]
+        held = [found[0].seq, found[1].seq]
+        rest = await next_of_teams(store, wanted, lanes, held)
+        assert [each.seq for each in rest] == [found[2].seq]
