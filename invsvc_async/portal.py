@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from invsvc_async.concurrency.thread_calls import Submission, ThreadCall, close
@@ -63,6 +64,7 @@ class Portal:
         self._client: Client | None = None
         self._process: int | None = None  # that entered it
         self._is_open = False
+        self._has_stopped = False  # the loop, which begins nothing from then on
         self._loop: asyncio.AbstractEventLoop
         # sets no loop of this thread
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -109,7 +111,7 @@ class Portal:
         submission.future.add_done_callback(
             lambda future: self._has_ended(submission, future)
         )
-        self._soon(submission.begin)
+        self._soon(partial(self._begin, submission))
         if not self._thread.is_alive():  # it has ended meanwhile
             submission.fail(_refusal(_ENDED))
         return submission.future
@@ -185,6 +187,7 @@ class Portal:
     def _live(self) -> None:
         with self._runner:  # which cancels what is left
             self._loop.run_forever()
+            self._has_stopped = True
 
     def _end(self, error: BaseException | None = None) -> bool:
         """Leave all that was entered, and end the thread. Return whether that has handled *error*."""
@@ -233,7 +236,7 @@ class Portal:
 
     def _waited(self, call: ThreadCall[T]) -> T:
         try:
-            self._soon(call.begin)
+            self._soon(partial(self._begin, call))
             call.wait(self._thread)
         except (
             BaseException
@@ -244,6 +247,13 @@ class Portal:
         if not call.has_result:
             raise _refused(call.awaitable, _ENDED_MEANWHILE)
         return call.result()
+
+    def _begin(self, call: ThreadCall[T] | Submission[T]) -> None:
+        """Begin *call*, in the loop, unless that has stopped: nobody would cancel it, nor wait for it."""
+        if self._has_stopped:
+            call.cancel()
+        else:
+            call.begin()
 
     def _soon(self, step: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop is closed

@@ -697,6 +697,56 @@ def test_calls_at_the_end(service):
     assert threads_of_portals() == []
 
 
+@pytest.mark.parametrize("way", ["call", "submit"])
+def test_call_that_comes_after_the_last_one(service, monkeypatch, way):
+    """What would begin while the loop cancels its rest does not begin: nobody would cancel it any more."""
+    is_cancelled, has_come = threading.Event(), threading.Event()
+    begun, errors = [], []
+
+    async def late():
+        begun.append(way)
+        await forever()
+
+    async def rest():
+        try:
+            await forever()
+        finally:
+            is_cancelled.set()
+            while not has_come.is_set():  # noqa: ASYNC110 - another thread sets it, not the loop
+                await asyncio.sleep(0)
+
+    def work():
+        try:
+            if way == "call":
+                portal.call(late())
+            else:
+                portal.submit(late()).result(60)
+        except ConfigurationError as error:
+            errors.append(error)
+
+    with Portal(made(service)) as portal:
+        portal.submit(rest())
+        portal.call(asyncio.sleep(0))  # so that the rest has begun
+        soon, is_held = portal._soon, threading.Event()  # reaches: see below
+
+        def delayed(step):
+            if threading.current_thread() is worker:
+                is_held.set()
+                is_cancelled.wait(60)
+            soon(step)
+            if threading.current_thread() is worker:
+                has_come.set()
+
+        # reaches: a thread that is interrupted where it begins a call
+        monkeypatch.setattr(portal, "_soon", delayed)
+        worker = threading.Thread(target=work)
+        worker.start()
+        assert is_held.wait(60)
+    worker.join(60)
+    assert begun == []
+    assert len(errors) == 1
+
+
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_exit_inside_a_call(portal, error):
     """It is raised in the caller, and does not end the loop of the others."""

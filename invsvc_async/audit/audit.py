@@ -105,13 +105,18 @@ class Audit:
 
     async def read(self) -> None:
         """
-        Read the lists to their ends.
+        Read the lists to their ends, anew if they were read before.
 
         Raises:
             InvalidRequestError: A time is wrong; nothing was sent.
             JournalError: The temporary file cannot be written.
             PagingError, ServiceError, TransportError, DeadlineExceededError: As of any read.
         """
+        self.close()
+        self.items_read = 0
+        self._unreadable = 0
+        self._has_ended = False
+        self._is_full = False
         try:
             for name in dict.fromkeys(self.lists):
                 if name == WEBHOOKS:

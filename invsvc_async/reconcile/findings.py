@@ -544,7 +544,8 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
     Return whether *item* is a candidate: it may be new, and nothing explains it.
 
     Its other fields say nothing, because the service may have stored the create in its own words.  One that
-    was made later than this write can have had an effect is a candidate only if it is equal.
+    was made later than this write can have had an effect is a candidate only if it may be equal: an older
+    copy of an intent does not know a later send, and any effect may be later than the windows.
     """
     if not is_object(item):
         return True
@@ -554,11 +555,31 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
         return False
     in_time = _is_in_time(known, known.sends, item)
     if _is_alike(known, item) or _bears_our_tag(known, item):
-        return in_time or _is_exact(known, item)
+        return in_time or _may_be_equal(known, item)
     # It is found where another write is that is under way or in doubt.
     if item.get("id") in reading.guessed:
         return False
-    return in_time and _may_be_at_our_place(known, item)
+    if in_time:
+        return _may_be_at_our_place(known, item)
+    return _may_be_equal(known, item)
+
+
+def _may_be_equal(known: Known, item: dict[str, Wire]) -> bool:
+    """Return whether *item* is as requested, in the words of the request or in those of the service."""
+    if _is_exact(known, item):
+        return True
+    wanted = _wanted(known)
+    return all(
+        _may_be_made_of(known.kind, name, wanted.get(name), item.get(name))
+        for name in known.kind.fields or wanted
+    )
+
+
+def _may_be_made_of(kind: Kind, name: str, sent: Wire, shown: Wire) -> bool:
+    """Return whether a service may show *sent* as *shown*.  It may leave out whatever is not the place."""
+    if shown is None and name != kind.found_by:
+        return True
+    return kind.same_field(name, sent, shown) or kind.is_made_of(name, sent, shown)
 
 
 def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:

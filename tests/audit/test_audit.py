@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 from math import inf
 
@@ -34,6 +35,19 @@ async def test_arguments(client, service):
         await audit.read()
 
     assert service.ledger.arrivals() == 0
+
+
+async def test_reading_again(client, service):
+    """It begins anew: a webhook that is listed twice over is one, and what was stored before is deleted."""
+    seed(service, idempotency_key="order-1")
+    service.seed_webhook(description="unlike any other")
+
+    with Audit(client) as audit:
+        await audit.read()
+        first = audit.items_read, list(audit.duplicates())
+        await audit.read()
+        assert (audit.items_read, list(audit.duplicates())) == first
+    gc.collect()  # where a table that was not closed warns
 
 
 async def test_plain_data(client, service):

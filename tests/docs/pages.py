@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import re
 import subprocess
 import sys
 from inspect import CO_COROUTINE
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from docs.blocks import blocks_of
 from invsvc_async import ApiKey, Client
@@ -32,8 +34,16 @@ PLUGIN_LOOPS = {
 
 
 def run_page(page: Path, capsys, monkeypatch) -> None:
-    """Run the blocks of *page* in one namespace, in which ``client``, ``hook`` and ``service`` are there."""
-    with serving() as service, asyncio.Runner() as runner:
+    """
+    Run the blocks of *page* in one namespace, in which ``client``, ``hook`` and ``service`` are there.
+
+    Variables of the environment that they set are gone afterwards.
+    """
+    with (
+        serving() as service,
+        asyncio.Runner() as runner,
+        patch.dict(os.environ),
+    ):
         service.seed_journey(id="jrn_1")
         monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)

@@ -267,6 +267,8 @@ TAGGED_OTHERWISE = {
         worded="mine",
     ),
 }
+# What another process holds that has got the intent before the second send.
+COPIED = Crash("settle", 60.0, journaled=False, gone=False, kept="copy", client="other")
 THEIRS: dict[str, Any] = {"acts": ("near", "host"), "acting": 1}
 
 
@@ -300,6 +302,16 @@ def _creates() -> list[SetUp]:
                 acts=("edit",),
                 acting=1,
             ),
+        ]
+    for name, form in {
+        "": Form("mine"),
+        ", own words": OTHERWISE["URL and description"],
+    }.items():
+        model = Listing(forms=(form,))
+        resent: dict[str, Any] = {"first": (a.RESET,), "again": (a.OK, a.RESET)}
+        setups += [
+            _create(f"late{name}", model, first=(a.RESET,), late=1.0, lenient=True),
+            _create(f"an older copy{name}", model, **resent, afterwards=(COPIED,)),
         ]
     for tagged in (False, True):
         twice, hides = (

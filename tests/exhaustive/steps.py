@@ -518,6 +518,8 @@ class Steps:
         if crash.kept == "nothing":
             return run.intent
         intent: Intent = self.subject.stored(self._known(run), at=run.local())
+        if crash.kept == "copy":
+            return attrs.evolve(intent, sent=intent.sent[:1])
         if crash.kept == "start":
             return attrs.evolve(
                 intent, sent=tuple(attrs.evolve(sent, end=None) for sent in intent.sent)

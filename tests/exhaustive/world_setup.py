@@ -37,8 +37,8 @@ class Crash:
     delay: float = 0.5  # s from the kill
     journaled: bool = True
     gone: bool = True  # the sender is provably dead; else its request may still leave until its timeout
-    # of the sends: with their ends, without, or an intent from before
-    kept: Literal["all", "start", "nothing"] = "all"
+    # of the sends: with their ends, without, the first one alone (an older copy), or an intent from before
+    kept: Literal["all", "start", "copy", "nothing"] = "all"
     client: Literal["same", "other", "next"] = "next"
     turn: Literal["first", "last"] = "first"
 

@@ -188,6 +188,11 @@ PLACED_BY_NOTHING = intent(
 )
 FIRST_READ = attrs.evolve(UPDATE, baseline=None, bounds=None)
 ONCE = attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never"))
+IN_WORDS = attrs.evolve(
+    CREATE,
+    body={**CREATE.body, "url": f"{URL}?z=2&a=1", "description": "for Café"},
+)
+OTHER_WORDS = {"url": f"{URL}?a=1&z=2", "description": "for Cafe"}
 PATIENT = attrs.evolve(
     CREATE, policy=ReconcilePolicy(wait_when_limited=True, deadline=5.0)
 )
@@ -354,6 +359,12 @@ VERDICTS = {
     "equal but for the URL, made before": (ONCE, [lost(), read(AFTER, [hook(-5, url="https://x.example/")])], Verdict.NOT_APPLIED, "absence"),
     "equal but for the URL, made after the window": (ONCE, [lost(), read(20.0, [hook(15.9, url="https://x.example/")])], Verdict.NOT_APPLIED, "absence"),
     "another URL and description": (ONCE, [lost(), read(AFTER, [hook(url="https://x.example/", description="x")])], Verdict.NOT_APPLIED, "absence"),
+    "in other words, made after the window": (IN_WORDS, [lost(), read(20.0, [hook(15.9, **OTHER_WORDS)])], Verdict.UNKNOWN, "none"),
+    "in other words, made after the window of an older copy": (attrs.evolve(IN_WORDS, sent=(Sent(earliest=AHEAD, latest=AHEAD, attempt_timeout=1.0),)), [Resumed(at=100.0, reads_only=True), read(100.1, [hook(70.0, **OTHER_WORDS)])], Verdict.UNKNOWN, "none"),
+    "at the same URL in other words, made after the window": (IN_WORDS, [lost(), read(20.0, [hook(15.9, url=IN_WORDS.body["url"], description="for Cafe")])], Verdict.UNKNOWN, "none"),
+    "in other words, but for the path, made after the window": (attrs.evolve(IN_WORDS, policy=ONCE.policy), [lost(), read(20.0, [hook(15.9, **{**OTHER_WORDS, "url": "https://me.example/out?a=1&z=2"})])], Verdict.NOT_APPLIED, "absence"),
+    "at the same URL with another description, made after the window": (attrs.evolve(IN_WORDS, policy=ONCE.policy), [lost(), read(20.0, [hook(15.9, url=IN_WORDS.body["url"], description="theirs")])], Verdict.NOT_APPLIED, "absence"),
+    "in other words, made after the window, of another write": (attrs.evolve(IN_WORDS, policy=ONCE.policy), [lost(), read(20.0, [hook(15.9, **OTHER_WORDS)], guessed=frozenset({"wh_1"}))], Verdict.NOT_APPLIED, "absence"),
     "equal but for the URL, beside the one": (CREATE, [lost(), read(0.1, [hook(), hook(id="wh_2", url="https://x.example/")])], Verdict.APPLIED, "match"),
     "item that cannot be read, after": (CREATE, [lost(), read(AFTER, ["?"])], Verdict.UNKNOWN, "none"),
     "created_at that cannot be read, after": (CREATE, [lost(), read(AFTER, [hook(created_at="?", events=[])])], Verdict.UNKNOWN, "none"),
