@@ -39,8 +39,7 @@ INSERT INTO {schema}.entries (seq, place, lane, {names})
 SELECT number, number, CAST($3 AS bigint), {values} FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
 """
 _TYPES: Final = {
-    name: kind
-    for name, _, kind in (each.partition(":") for each in WRITTEN.split())
+    name: kind for name, _, kind in (each.partition(":") for each in WRITTEN.split())
 }
 _LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($4 AS bigint)) AS done"
 _NO_LOCK: Final = "SELECT CAST($4 AS bigint) AS done"
