@@ -47,7 +47,7 @@ ALIASES = """
     OfSyncs OfBatches OfInvoices OfCustomers OfOthers OfResources
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
     Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
-    AnyWrite Arrival Future Head
+    AnyWrite Future HandOver
     EventPattern M MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
     ClientKeywords SimulatorSettings ServiceClock EventDelivery How
