@@ -129,7 +129,7 @@ def attempts(outcome):
 
 async def test_slow_answer_with_a_secret(service, client):
     """A create whose answer is only slow gets its secret, although a read has shown it before."""
-    service.script("webhooks.create", "slow 2.5")
+    service.script("webhooks.create", "apply, then slow 2.5")
 
     outcome, took, reads = await looks_of(service, create(client).outcome())
 
