@@ -222,18 +222,18 @@ class Dispatcher:
 
     async def _fetch(self) -> bool:
         """
-        Add the next entries that are open; return whether there were any.
+        Add the next entries that are open, in the order of places; return whether there were any.
 
-        If several teams have some, add the next ones of each.  Once there are enough of those, or they wait
-        for others, go on in the order of places, which also finds the end.
+        If there are more behind them, add first the next ones of teams that have few among them.
         """
-        if await self._take_turns(()):
-            return True
         lanes = self._share.to_read()
         found = await self._read(lanes)
         items = await self._items_of(found, lanes)
-        await self._mark(items, is_part=self._places.have_more(lanes))
+        has_more = self._places.have_more(lanes)
+        await self._mark(items, is_part=has_more)
         items = in_turns(items)
+        if has_more:
+            await self._take_turns(items)
         for at, item in enumerate(items):
             if not self.engine.has_room:
                 await self._meanwhile(self.engine.room, items[at:])
@@ -258,18 +258,16 @@ class Dispatcher:
             if not self.engine.is_stopped:
                 await self._take_turns(read)
 
-    async def _take_turns(self, read: Sequence[Item]) -> bool:
-        """Add the next entries of each team but those that were *read*; return whether any was added."""
+    async def _take_turns(self, read: Sequence[Item]) -> None:
+        """Add the next entries of teams that have few under way, ready, or among those that were *read*."""
         lanes = self._share.to_read()
         if not lanes:
-            return False
-        held = {*self.engine.held, *(item.entry.seq for item in read)}
-        items = await self._items_of(await self._turns.read(lanes, held), lanes)
+            return
+        found = await self._turns.read(lanes, self.engine.held, read)
+        items = await self._items_of(found, lanes)
         await self._mark(items, is_part=True)
-        before = len(self.engine.held)
         for item in in_turns(items):
             self._add(item)
-        return len(self.engine.held) > before
 
     async def _mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """Mark those of *items* that are overtaken; *is_part* is whether there may be more behind them."""

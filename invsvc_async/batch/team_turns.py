@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from invsvc_async.durable.store.turns import next_of_teams, teams_after
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from invsvc_async.batch.item import Item
     from invsvc_async.durable.entry import Entry
@@ -136,11 +136,13 @@ class TeamTurns:
         """Whether the last read is so long ago that the next one may be made."""
         return asyncio.get_running_loop().time() - self._read_at >= _SOON
 
-    async def read(self, lanes: Collection[int], held: Collection[int]) -> list[Entry]:
+    async def read(
+        self, lanes: Collection[int], held: Collection[int], read: Sequence[Item]
+    ) -> list[Entry]:
         """
         Return the next entries, in *lanes* and not of *held*, of teams that have less than their share here.
 
-        With one team, there are no turns: none are returned.
+        Those that were *read* already count as theirs.  With one team, there are no turns: none are returned.
         """
         self._read_at = asyncio.get_running_loop().time()
         self.has_news = False
@@ -149,9 +151,11 @@ class TeamTurns:
         if len(teams) < 2:
             return []
         share = max(_LEAST, ceil(2 * self._concurrency / len(teams)))
+        of_read = Counter(map(team_of, read))
         wanted = {
             team: share - active
             for team in teams
-            if (active := self._ready.active(team)) < share
+            if (active := self._ready.active(team) + of_read[team]) < share
         }
-        return await next_of_teams(self._store, wanted, lanes, held)
+        known = {*held, *(item.entry.seq for item in read)}
+        return await next_of_teams(self._store, wanted, lanes, known)

@@ -86,12 +86,12 @@ BAD = {
     ),
     "future": (
         lambda path: spoil(path, "UPDATE facts SET value = '99' WHERE name = 'schema'"),
-        "its tables have version 99, and this package knows version 1 to 2",
+        "its tables have version 99, and this package knows version 1 to 4",
         "Use that version, or a newer one",
     ),
     "of the development": (
         lambda path: spoil(path, "DELETE FROM facts WHERE name = 'schema'"),
-        "its tables have no version, and this package knows version 1 to 2",
+        "its tables have no version, and this package knows version 1 to 4",
         "begin a new one in its place",
     ),
     "foreign": (

@@ -97,7 +97,7 @@ async def test_writes_that_hang_count_for_the_most_only():
             assert slots.take(slots.in_use)
         assert not slots.take("one more")
         if begun < 10:
-            assert slots.limit.startswith("adaptive limit: 4 in flight")
+            assert slots.limit.startswith("adaptive limit: 4 writes in flight")
             room.clear()
             await room.wait()
     assert slots.limit == "concurrency: 10 in flight"

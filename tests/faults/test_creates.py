@@ -247,9 +247,7 @@ async def test_full_list_can_prove_presence(service, client):
 async def test_lost_secret_is_said(service, client):
     """The webhook that was found by reading has no secret: await raises with it, keep returns it."""
     service.script("webhooks.create", "apply, then reset", "apply, then reset")
-    with pytest.raises(
-        SecretLostError, match="Delete it and create it again"
-    ) as caught:
+    with pytest.raises(SecretLostError, match="replace_lost") as caught:
         await create(client, url="https://me.example/1")
     kept = await create(client, url="https://me.example/2", on_lost_secret="keep")
 
