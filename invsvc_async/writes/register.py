@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.single_flight import SingleFlight
-from invsvc_async.writes.hanging import HangingSends
 from invsvc_async.writes.lines import Lines
 from invsvc_async.writes.open_writes import OpenWrites
 from invsvc_async.writes.shown import Shown
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.writes.hanging import HangingSends
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.things import LastState, Listed
 
@@ -104,7 +105,13 @@ class WriteRegister:
         self.ended: EndedWrites = EndedWrites()
         self.listings: SingleFlight = SingleFlight()
         self.looking: asyncio.Lock = asyncio.Lock()
-        self.hanging: HangingSends = HangingSends()
+
+    @cached_property
+    def hanging(self) -> HangingSends:
+        """The sends that are under way, of which those that hang are looked at."""
+        from invsvc_async.writes.hanging import HangingSends
+
+        return HangingSends()
 
     # --- of more than one part
 

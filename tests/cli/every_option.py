@@ -262,7 +262,7 @@ class World:
             "stdin",
             Terminal(case.answers) if case.answers is not None else Stream(),
         )
-        if words[0] == "mcp":
+        if words[:1] == ["mcp"]:
             with spoken(case.spoken) as stdin:
                 patch.setattr(sys, "stdin", stdin)
                 return self._run(case, words, out, err)
