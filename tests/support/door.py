@@ -56,6 +56,12 @@ class Door:
 
     async def shut(self):
         """Refuse connections, and break those that are open."""
+        loop = asyncio.get_running_loop()
+        for listening in self._server.sockets:
+            loop.remove_reader(listening.fileno())
+        # What was accepted gets its transport first: asyncio cannot give it one of a server that is closed.
+        for _ in range(3):
+            await asyncio.sleep(0)
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
