@@ -101,7 +101,7 @@ class Engine:
 
     async def room(self) -> None:
         """Wait until an item may be added. Of a stopped run, the task that feeds it is cancelled."""
-        while self._stopped or self._is_full:
+        while not self.has_room:
             await self._wait()
 
     @property
@@ -201,8 +201,7 @@ class Engine:
         self._is_asked = True
         try:
             while (
-                self._stopped
-                or self._is_full
+                not self.has_room
                 or self.ready.startable >= self.slots.free + self.slots.in_use
             ):
                 await self._wait()

@@ -80,7 +80,7 @@ class ReadyItems:
 
     def append(self, item: Item) -> None:
         """Add *item*, as the last one of its team."""
-        team = item.intent.scope.team or ""
+        team = team_of(item)
         if (queue := self._queues.get(team)) is None:
             queue = self._queues[team] = deque()
         queue.append(item)
@@ -102,7 +102,7 @@ class ReadyItems:
 
     def take(self, item: Item) -> None:
         """Note that *item*, which is the first, is under way. It is another team's turn then."""
-        team = item.intent.scope.team or ""
+        team = team_of(item)
         queue = self._queues[team]
         queue.popleft()
         if queue:

@@ -44,7 +44,7 @@ COMMANDS = {
     "export": "Export invoices",
     "reconcile": "Compare your own rows with the service",
     "audit": "Find duplicates that exist already",
-    "mcp": "Offer the operations as tools for agents, by the Model Context Protocol",
+    "mcp": "Serve the operations as tools for agents, over the Model Context Protocol",
     "doctor": "Check what the specification leaves open in a deployment, with reads only, "
     "and print matching settings, or store them",
     "conformance": "Judge a client in any language",

@@ -206,7 +206,7 @@ class Waiting:
 
     @contextmanager
     def _told(self) -> Generator[None]:
-        """Say every ten seconds what is waited for."""
+        """Print every ten seconds what the command is waiting for."""
         telling = asyncio.create_task(self._tell())
         try:
             yield

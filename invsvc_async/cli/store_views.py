@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.cli.output import age
 from invsvc_async.cli.store_options import JOURNAL
-from invsvc_async.writes.labels import labels_in
+from invsvc_async.writes.labels import NO_LABELS, labels_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 # the fact with the last error of an outbox's on_result
 _UNTOLD = "untold {0.done_at} {0.key}".format
 _MOST: Final = 100_000  # writes that are counted
-_NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class TableView(NamedTuple):
@@ -81,7 +80,7 @@ async def listing_of(
     entries: Entries,
     state: str | None,
     limit: int,
-    labels: Mapping[str, str] = _NO_LABELS,
+    labels: Mapping[str, str] = NO_LABELS,
 ) -> Listing:
     """
     Return at most *limit* writes in *state*: ``"open"``, ``"untold"``, a verdict, or any of them.

@@ -28,7 +28,6 @@ from invsvc_async.durable.store.changes import (
 )
 from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
-from invsvc_async.durable.store.lists import NO_LABELS
 from invsvc_async.durable.store.opening import Store, store_at, without_names
 from invsvc_async.durable.store.order import keys_before
 from invsvc_async.durable.store.sqlite import SqliteStore
@@ -36,6 +35,7 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import Cell, Script, slices
 from invsvc_async.storage.file_lock import owner_of
+from invsvc_async.writes.labels import NO_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import (

@@ -200,7 +200,7 @@ class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIss
 
 @contextmanager
 def _final() -> Generator[None]:
-    """Tell Airflow not to run the task again after an error that would come again."""
+    """Raise Airflow's final error instead of an error after which another run would fail, too."""
     try:
         yield
     except RUN_AGAIN:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from invsvc_async.client import Client
 from invsvc_async.engines.again import RUN_AGAIN
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.sender import check_journal
+from invsvc_async.engines.task_writes import client_of_process
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import ConfigurationError
 
@@ -79,9 +79,7 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
         Raises:
             ConfigurationError: It has no journal that workers share.
         """
-        with portal_of(self.make_client, keep=True) as lent:
-            check_journal(lent.portal.client, several=True)
-            return lent.portal.client
+        return client_of_process(self.make_client)
 
     def send(self, write: Write[T], *, name: str = "") -> T:
         """

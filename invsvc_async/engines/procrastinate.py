@@ -36,8 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from invsvc_async.client import Client
 from invsvc_async.engines.again import seconds_before
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.sender import check_journal
-from invsvc_async.engines.task_writes import task_key
+from invsvc_async.engines.task_writes import client_of_process, task_key
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import ConfigurationError
 
@@ -103,9 +102,7 @@ class KeyedJobs:
         Raises:
             ConfigurationError: It has no journal that workers share.
         """
-        with portal_of(self._make, keep=True) as lent:
-            check_journal(lent.portal.client, several=True)
-            return lent.portal.client
+        return client_of_process(self._make)
 
     async def send(self, context: Any, write: Write[T], *, name: str = "") -> T:
         """
@@ -127,7 +124,7 @@ class KeyedJobs:
             return await asyncio.wrap_future(lent.portal.submit(keyed))
 
     async def _run_stalled(self, timestamp: int) -> None:
-        """Give the jobs of workers that were killed to others; *timestamp* is procrastinate's."""
+        """Retry the jobs of workers that were killed; procrastinate's *timestamp* is not used."""
         del timestamp
         for job in await self._app.job_manager.get_stalled_jobs():
             await self._app.job_manager.retry_job(job)

@@ -5,14 +5,32 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import RowResult, log
+from invsvc_async.engines.sender import check_journal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.client import Client
     from invsvc_async.engines.results import Plain
     from invsvc_async.reconcile.outcome import AnyOutcome
 
 _LONGEST: Final = 200  # characters of a key
 _BEGINNING: Final = 150  # that a longer one keeps
+
+
+def client_of_process(make: Callable[[], Client]) -> Client:
+    """
+    Return the client that *make* makes for all tasks of this process. It stays open until the process ends.
+
+    Raises:
+        ConfigurationError: It has no journal that workers share.
+    """
+    with portal_of(make, keep=True) as lent:
+        client = lent.portal.client
+        check_journal(client, several=True)
+        return client
 
 
 def task_key(*parts: str) -> str:

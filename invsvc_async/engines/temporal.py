@@ -68,8 +68,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from invsvc_async.client import Client
 from invsvc_async.engines.again import MOST_RUNS, failing_again, seconds_before
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.sender import check_journal
-from invsvc_async.engines.task_writes import task_key, task_result
+from invsvc_async.engines.task_writes import (
+    client_of_process,
+    task_key,
+    task_result,
+)
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import RateLimitedError
 
@@ -116,9 +119,7 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
         Raises:
             ConfigurationError: It has no journal that workers share.
         """
-        with portal_of(self._make, keep=True) as lent:
-            check_journal(lent.portal.client, several=True)
-            return lent.portal.client
+        return client_of_process(self._make)
 
     async def send(self, write: Write[T], *, key: str = "", name: str = "") -> T:
         """

@@ -21,7 +21,6 @@ from invsvc_async.durable.store import application_table
 from invsvc_async.durable.store.changes import known_of, may_drop
 from invsvc_async.durable.store.enqueued import end_lost, take_in
 from invsvc_async.durable.store.findings import entry_of
-from invsvc_async.durable.store.lists import NO_LABELS
 from invsvc_async.durable.store.opening import file_at
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.sqlite import DIALECT
@@ -30,7 +29,7 @@ from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.entries import OutboxEntries, not_there
 from invsvc_async.storage.sqlite_file import SameFile
 from invsvc_async.storage.sqlite_writer import Writer
-from invsvc_async.writes.labels import has_all
+from invsvc_async.writes.labels import NO_LABELS, has_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

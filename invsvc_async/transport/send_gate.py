@@ -121,7 +121,7 @@ class Gate(aiohttp.Payload):
 
     def open(self, protocol: Protocol) -> None:
         """
-        Let the request out over the connection of *protocol*. What is sent, must be sent in the same step.
+        Open the gate for a request on the connection of *protocol*. The caller writes it without awaiting.
 
         Raises:
             RefusedError: Something prevents it at this moment.

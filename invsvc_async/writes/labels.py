@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+NO_LABELS: Final[Mapping[str, str]] = {}
 _MOST: Final = 10  # labels of one write
 _LONGEST: Final = 100  # characters of a value
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")

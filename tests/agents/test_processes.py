@@ -22,6 +22,19 @@ pytestmark = [
 CALL = {**HOOK, "key": "order-1"}
 
 
+async def of_next_server(host):
+    """Connect *host* to another server, and return what that says of the same call."""
+    await host.disconnect()
+    await host.connect()
+    return facts(await host.agent.call_tool("webhooks_create", CALL))
+
+
+def assert_applied_once(said, service):
+    """Assert that the agent is told of an effect, and that the ledger has one."""
+    assert said["verdict"] == "applied"
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
 @pytest.mark.parametrize("step", ["hang 30", "apply, then hang 30"])
 async def test_killed_in_mid_call(service, tmp_path, step):
     """Killed while its request is under way, and asked again: one effect, and the agent is told so."""
@@ -32,11 +45,8 @@ async def test_killed_in_mid_call(service, tmp_path, step):
         host.kill()
         with pytest.raises(Exception):  # noqa: B017, PT011 - what the SDK raises is its own
             await asyncio.wait_for(calling, 60)
-        await host.disconnect()
-        await host.connect()
-        said = facts(await host.agent.call_tool("webhooks_create", CALL))
-    assert said["verdict"] == "applied"
-    assert len(service.ledger.effects("webhooks.create")) == 1
+        said = await of_next_server(host)
+    assert_applied_once(said, service)
 
 
 async def test_lost_connection(service, tmp_path):
@@ -48,11 +58,8 @@ async def test_lost_connection(service, tmp_path):
         calling.cancel()
         with suppress(asyncio.CancelledError):
             await calling
-        await host.disconnect()
-        await host.connect()
-        said = facts(await host.agent.call_tool("webhooks_create", CALL))
-    assert said["verdict"] == "applied"
-    assert len(service.ledger.effects("webhooks.create")) == 1
+        said = await of_next_server(host)
+    assert_applied_once(said, service)
 
 
 async def test_call_that_the_agent_gives_up(service, tmp_path):
@@ -65,8 +72,7 @@ async def test_call_that_the_agent_gives_up(service, tmp_path):
             )
         await service.arrived("webhooks.create")
         said = facts(await host.agent.call_tool("webhooks_create", CALL))
-    assert said["verdict"] == "applied"
-    assert len(service.ledger.effects("webhooks.create")) == 1
+    assert_applied_once(said, service)
 
 
 async def test_no_token_anywhere(service, tmp_path):

@@ -19,7 +19,6 @@ from tests.cli.opened_console import console_page
 from tests.cli.test_events import fill
 from tests.cli.test_stores import STATES, Stored, empty, invsvc, stored  # noqa: F401 - pytest finds them by name
 from tests.events.conftest import postgres  # noqa: F401 - the same
-from tests.outbox.conftest import verdict_of
 
 pytestmark = pytest.mark.one_python
 _numbers = itertools.count()
@@ -126,12 +125,7 @@ async def test_retry(stored, service):  # noqa: F811 - a fixture
         if stored.kind == "batch":
             await stored.write(client)
         elif stored.kind == "outbox":
-            async with (
-                Outbox.open(stored.place, client) as outbox,
-                outbox.dispatching(),
-            ):
-                for key in ("refused", "waiting"):
-                    assert (await verdict_of(outbox, key)).applied
+            await stored.dispatch(client, "refused", "waiting")
     done = len(service.ledger.effects("webhooks.update")) - before
     assert done == (0 if stored.kind == "journal" else 2)
 

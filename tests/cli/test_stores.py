@@ -75,6 +75,12 @@ class Stored:
                 with suppress(WriteError):
                     await write.outcome()
 
+    async def dispatch(self, client, *keys):
+        """Send what an outbox has, until each of *keys* is applied."""
+        async with Outbox.open(self.place, client) as outbox, outbox.dispatching():
+            for key in keys:
+                assert (await verdict_of(outbox, key)).applied
+
     async def write_one(self, service):
         """Do an update under the key "k"."""
         async with self.client_of(service) as client:
@@ -273,12 +279,7 @@ async def test_retry(service, stored, invsvc):
         else:
             await stored.write(client)
             if stored.kind == "outbox":
-                async with (
-                    Outbox.open(stored.place, client) as outbox,
-                    outbox.dispatching(),
-                ):
-                    for key in ("refused", "waiting"):
-                        assert (await verdict_of(outbox, key)).applied
+                await stored.dispatch(client, "refused", "waiting")
     done = len(service.ledger.effects("webhooks.update")) - before
     assert done == (1 if stored.kind == "journal" else 2)
 

@@ -98,7 +98,7 @@ class _StoreCommand(TyperCommand):
         return [options, "[ADDRESS]", *rest]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the address as the value of ``--store``."""
+        """Pass the address on as the value of ``--store``."""
         if any(each.split("=")[0] == "--store" for each in args):
             note(f"--store: is an older form of invsvc events {self.name} ADDRESS")
         at = self._first_argument(args)

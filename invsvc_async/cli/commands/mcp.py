@@ -70,7 +70,7 @@ async def mcp(
     calling: Calling,
 ) -> None:
     """
-    Offer the operations as tools for agents, by the Model Context Protocol: `invsvc mcp --journal calls.db
+    Serve the operations as tools for agents, over the Model Context Protocol: `invsvc mcp --journal calls.db
     --secrets-to secrets.jsonl`.
 
     A host of agents starts it, and speaks to it on standard input and output.  Each write takes a key, the

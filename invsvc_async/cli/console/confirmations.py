@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     Facts = Sequence[tuple[str, str]]
 
+LIMITS: Final = (100, 1000)  # writes or events of a list
+NOT_OFFERED = "state, limit: must be one of those that `about` has"
+CHANGED = "It has changed since you were asked. Look at it again. Nothing was done"
 _MOST: Final = 100  # that wait, of which the oldest is dropped if there is one more
 _PATIENCE: Final = 300.0  # s, after which a confirmation is no longer valid
 _GONE = (
@@ -121,6 +124,14 @@ class Questions:
         if found is None or self._steady() - found[0] > _PATIENCE:
             raise ActRefusedError(_GONE)
         return {"done": visible_texts([await found[1].do()])[0]}
+
+
+def limit_in(query: Mapping[str, str]) -> int:
+    """Return how many a view is to list; raise ValueError if that is not one of ``LIMITS``."""
+    limit = int(query.get("limit", LIMITS[0]))
+    if limit not in LIMITS:
+        raise ValueError(NOT_OFFERED)
+    return limit
 
 
 def names_in(asked: Mapping[str, object], most: int = 200) -> list[str]:

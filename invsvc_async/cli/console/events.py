@@ -6,7 +6,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async.cli.console.confirmations import Change, names_in
+from invsvc_async.cli.console.confirmations import (
+    CHANGED,
+    LIMITS,
+    NOT_OFFERED,
+    Change,
+    limit_in,
+    names_in,
+)
 from invsvc_async.cli.console.page_texts import plain_facts, plain_table, visible_texts
 from invsvc_async.cli.event_views import (
     backlog_in_words,
@@ -29,9 +36,7 @@ if TYPE_CHECKING:
 
     Act = Callable[[StoredEvent], Awaitable[bool]]
 
-LIMITS: Final = (100, 1000)  # events of the list
 _BODY: Final = 20_000  # characters of a body
-_CHANGED = "It has changed since you were asked. Look at it again. Nothing was done"
 BUTTONS: Final = {"revive": "Handle again", "drop": "Drop"}
 
 
@@ -73,9 +78,9 @@ class EventConsole:
         for state in STATES:
             if state == query.get("state"):
                 wanted = state
-        limit = int(query.get("limit", LIMITS[0]))
-        if limit not in LIMITS or (query.get("state") and wanted is None):
-            raise ValueError("state, limit: must be one of those that `about` has")
+        limit = limit_in(query)
+        if query.get("state") and wanted is None:
+            raise ValueError(NOT_OFFERED)
         found = [*await self._store.events(state=wanted, limit=limit + 1)]
         words = f"more than the first {limit:,} are not shown"
         return {
@@ -157,7 +162,7 @@ class EventConsole:
         except InvsvcError as error:
             raise ActRefusedError(str(error)) from error
         if not many:
-            raise ActRefusedError(f"{_CHANGED}.")
+            raise ActRefusedError(f"{CHANGED}.")
         done = "revived" if change == "revive" else "dropped"
         left = len(seen) - many
         words = f"{counted(many, 'event')} {done}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async.cli.console.confirmations import Change, names_in
+from invsvc_async.cli.console.confirmations import CHANGED, Change, names_in
 from invsvc_async.cli.output import counted
 from invsvc_async.cli.store_options import BATCH, JOURNAL, OUTBOX
 from invsvc_async.cli.store_views import facts_in_words, facts_of
@@ -31,7 +31,6 @@ _AGAIN: Final = {
     OUTBOX: "Whoever sends the writes of this outbox does it.",
     JOURNAL: "The next run of the same write under its key does it.",
 }
-_CHANGED = "It has changed since you were asked. Look at it again. Nothing was done"
 BUTTONS: Final = {"retry": "Do again", "resolve": "Resolve", "drop": "Drop"}
 
 
@@ -112,7 +111,7 @@ class WriteChanges:
                 for name, before in seen.items():
                     now = await entries.entry(name)
                     if now is None or not is_same_row(now, before):
-                        raise ActRefusedError(f"{entries.key_of(before)}: {_CHANGED}.")
+                        raise ActRefusedError(f"{entries.key_of(before)}: {CHANGED}.")
                 return await act(entries, seen)
         except InvsvcError as error:
             raise ActRefusedError(str(error)) from error
@@ -202,7 +201,7 @@ async def _reopened(entries: Entries, seen: Seen) -> str:
     verdicts = {str(entry.verdict) for entry in seen.values()}
     marked = await entries.do_again(seen, verdicts=verdicts)
     if not marked:
-        raise ActRefusedError(f"{_CHANGED}.")
+        raise ActRefusedError(f"{CHANGED}.")
     left = len(seen) - len(marked)
     words = f"{counted(len(marked), 'write')} to be done again."
     return f"{words} {left:,} changed meanwhile, and stayed." if left else words
@@ -214,7 +213,7 @@ async def _dropped(entries: Entries, seen: Seen) -> str:
     for name, before in seen.items():
         many += await entries.drop(name, seen=before)
     if not many:
-        raise ActRefusedError(f"{_CHANGED}.")
+        raise ActRefusedError(f"{CHANGED}.")
     left = len(seen) - many
     words = f"{counted(many, 'write')} dropped."
     return f"{words} {left:,} changed meanwhile, and stayed." if left else words

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from invsvc_async.batch.entries import name_of, workers_of
 from invsvc_async.batch.reports.live import plain_worker
-from invsvc_async.cli.console.confirmations import Change
+from invsvc_async.cli.console.confirmations import LIMITS, NOT_OFFERED, Change, limit_in
 from invsvc_async.cli.console.page_texts import plain_facts, plain_table, visible_texts
 from invsvc_async.cli.console.write_changes import BUTTONS, WriteChanges, changes_of
 from invsvc_async.cli.store_views import (
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     Seen = dict[str, Entry]  # by the key that the store has
 
-LIMITS: Final = (100, 1000)  # writes of the list
 STATES: Final = ("open", "untold", *map(str, Verdict))
 _SHOWN: Final = 20  # writes of one group of a report
 
@@ -78,9 +77,9 @@ class WriteConsole:
 
     async def _list(self, query: Mapping[str, str]) -> WireObject:
         state = query.get("state") or None
-        limit = int(query.get("limit", LIMITS[0]))
-        if state not in {None, *STATES} or limit not in LIMITS:
-            raise ValueError("state, limit: must be one of those that `about` has")
+        limit = limit_in(query)
+        if state not in {None, *STATES}:
+            raise ValueError(NOT_OFFERED)
         found = await listing_of(self._entries, state, limit)
         return {
             "table": plain_table(found.table(namespace=found.has_namespaces)),

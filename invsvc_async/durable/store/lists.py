@@ -12,7 +12,7 @@ from invsvc_async.durable.store.migrations import (
 )
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.dialect import slices
-from invsvc_async.writes.labels import pair
+from invsvc_async.writes.labels import NO_LABELS, pair
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Cell
 
 
-NO_LABELS: Final[Mapping[str, str]] = {}
 _AT_ONCE: Final = 200  # entries of which one statement reads the notes
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _OF_VERDICT = """
