@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
+# s: until the next sign after one that failed, however seldom they are otherwise
+_AFTER_FAILURE = 5.0
+
 
 class SignsOfLife:
     """
@@ -84,10 +87,13 @@ class SignsOfLife:
         """
         Store signs of life until cancelled, and call *then* after each while this process sends.
 
-        While the database is away, nothing is sent, and this goes on. Any other error of it is raised.
+        While the database is away, nothing is sent, and the next sign comes within seconds. Any other error
+        of it is raised.
         """
+        usual = pause_of(self._leases.store.silence)
         while True:
             self._due.clear()
+            pause = usual
             try:
                 await self.show()
                 if self.sends:
@@ -97,8 +103,9 @@ class SignsOfLife:
                 if not self._leases.store.is_away(error):  # it would be refused again
                     raise
                 log.warning("%s Nothing is sent until it is back.", error)
+                pause = min(usual, _AFTER_FAILURE)
             raise_if_cancelled()
-            await set_within(self._due, pause_of(self._leases.store.silence))
+            await set_within(self._due, pause)
 
     async def end(self) -> None:
         """Store the end of this process, and its last status."""

@@ -28,8 +28,8 @@ TESTED: Final = frozenset(
         "3.14.5",
     }
 )
-# Whether the first way is taken at all. It is off until all tests have passed on it, with each version.
-IS_ON = False
+# Whether the first way is taken at all: tests of the other way switch it off.
+IS_ON = True
 LEAN: Final = "through aiohttp's connections, without its session"
 BY_SESSION: Final = "with an aiohttp session"
 

@@ -12,11 +12,13 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.batch.lane_share import LaneShare
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from invsvc_async.durable.store.members import Sign
+from invsvc_async.errors import JournalError
 from tests.batch.conftest import client_of
 from tests.batch.writing import SECRETS, all_of, creates
 from tests.durable.stores import end, fill, opened, store_of
@@ -128,6 +130,28 @@ async def test_idle_worker_is_told_of_work(service, client, address):
         assert len(await all_of(one, creates(client, 60))) < 60
         await two.stop()
         assert await helping
+
+
+async def test_sign_of_life_that_fails(service, client, address, monkeypatch):
+    """The next one comes within seconds, however seldom they are: before it, the worker has no lanes."""
+    address = address.replace("silence=1", f"silence={LONG}")
+    # reaches: how long it waits
+    monkeypatch.setattr("invsvc_async.batch.signs_of_life._AFTER_FAILURE", 0.1)
+    divide, failed = LaneShare.divide, []
+
+    async def fails_at_first(share, *, has_more):
+        # The worker asks when it joins, and when it begins to listen.
+        if len(failed) < 3:
+            failed.append(share)
+            raise JournalError("the database is away.") from ConnectionResetError()
+        await divide(share, has_more=has_more)
+
+    # reaches: a database that is away for some statements of a worker
+    monkeypatch.setattr(LaneShare, "divide", fails_at_first)
+    async with Batch.open(address, client, **SECRETS) as batch, asyncio.timeout(300):
+        assert len(await all_of(batch, creates(client, 20))) == 20
+    assert len(failed) == 3
+    assert len(service.ledger.effects()) == 20
 
 
 async def test_lanes_that_were_released_before_a_worker_listened(
