@@ -29,8 +29,9 @@ deadline = 60.0
 class Host:
     """Starts the server of *folder* and connects an agent to it; both can be lost at any time."""
 
-    def __init__(self, folder, service, *options):
+    def __init__(self, folder, service, *options, journal="calls.db"):
         self._folder = Path(folder)
+        self._journal = journal
         self._options = options
         self.agent = None
         self._holding = None
@@ -63,7 +64,7 @@ class Host:
 
     async def connect(self):
         """Start a server, and connect to it."""
-        server = ["-m", "invsvc_async.cli", "mcp", "--journal", "calls.db"]
+        server = ["-m", "invsvc_async.cli", "mcp", "--journal", self._journal]
         parameters = StdioServerParameters(
             command="sh",
             args=["-c", _START, "sh", "number", sys.executable, *server, "--secrets-to", "secrets.jsonl", *self._options],

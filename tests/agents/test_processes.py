@@ -14,6 +14,7 @@ import pytest
 from invsvc_async.agents.stdio import LONGEST, LineEnd
 from tests.agents.conftest import HOOK, facts
 from tests.agents.processes import Host
+from tests.support.database import database
 
 pytestmark = [
     pytest.mark.one_python,
@@ -105,6 +106,42 @@ async def test_second_server(service, tmp_path):
         said = facts(await host.agent.call_tool("webhooks_create", CALL))
         assert said["verdict"] == "applied"
     assert "calls.db" in host.errors.read_text()
+
+
+@pytest.fixture
+async def hosts(service, tmp_path, request):
+    """Yield two hosts, whose servers share a journal in PostgreSQL."""
+    address = database().at(journal=f"a{abs(hash(request.node.nodeid))}", silence=1)
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    one, two = (Host(folder, service, journal=address) for folder in folders)
+    async with one, two:
+        yield one, two
+
+
+async def test_servers_that_share_a_database(service, hosts):
+    """The agents of both call one key at the same time: there is one effect, and both are told of it."""
+    calls = [host.agent.call_tool("webhooks_create", CALL) for host in hosts]
+    said = [facts(each) for each in await asyncio.gather(*calls)]
+    assert len({each["value"]["id"] for each in said}) == 1
+    for each in said:
+        assert_applied_once(each, service)
+    assert service.ledger.arrivals("webhooks.create") == 1
+
+
+@pytest.mark.parametrize("step", ["hang 30", "apply, then hang 30"])
+async def test_server_that_dies_beside_another(service, hosts, step):
+    """One is killed in mid-call, and the agent of the other calls the same key: one effect, and it is told so."""
+    service.script("webhooks.create", step)
+    killed, other = hosts
+    calling = asyncio.create_task(killed.agent.call_tool("webhooks_create", CALL))
+    await service.arrived("webhooks.create")
+    killed.kill()
+    with pytest.raises(Exception):  # noqa: B017, PT011 - what the SDK raises is its own
+        await asyncio.wait_for(calling, 60)
+    said = facts(await other.agent.call_tool("webhooks_create", CALL))
+    assert_applied_once(said, service)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
