@@ -25,6 +25,7 @@ import msgspec
 
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
+from invsvc_async.concurrency.pace import SharedPace, check_rate
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -122,6 +123,7 @@ class ClientKeywords(TypedDict, total=False):
     reconcile: ReconcilePolicy
     names: ParameterNames
     max_concurrency: int | Literal["adaptive"]
+    rate: float | None
     max_response_bytes: int
     journal: str | Path | Journal | None
     session: aiohttp.ClientSession | None
@@ -164,10 +166,13 @@ class Client:
     :meth:`aclose`. Times are in seconds.
 
     ``max_concurrency`` limits the requests in flight; ``"adaptive"`` finds the limit by watching the service.
-    ``max_response_bytes`` limits a body, both as received and decompressed. ``headers`` and ``user_agent``
-    are sent with each request. ``session`` is a user-supplied ``aiohttp.ClientSession``; the client does not
-    close it. ``ssl`` and ``trust_env`` (proxies from the environment) configure the client's own session,
-    as does ``proxy``, the URL of an HTTP proxy, whose user and password are in no log, repr or error.
+    ``rate`` is how many new writes may begin in a second, spread evenly; processes that share a journal in
+    PostgreSQL divide it. Reads, and what is sent again, do not count; batches and outboxes have a ``rate`` of
+    their own. ``max_response_bytes`` limits a body, both as received and decompressed. ``headers`` and
+    ``user_agent`` are sent with each request. ``session`` is a user-supplied ``aiohttp.ClientSession``; the
+    client does not close it. ``ssl`` and ``trust_env`` (proxies from the environment) configure the client's
+    own session, as does ``proxy``, the URL of an HTTP proxy, whose user and password are in no log, repr or
+    error.
     ``allow_insecure_http`` allows plain HTTP to another machine. ``journal`` is a file, or the address of a
     PostgreSQL database that processes share (``postgresql://…``), in which each write is stored before its
     first byte is sent. With ``?starts_away=true`` in that address, the client also starts while the database
@@ -199,6 +204,7 @@ class Client:
         reconcile: ReconcilePolicy = ReconcilePolicy(),
         names: ParameterNames = ParameterNames(),
         max_concurrency: int | Literal["adaptive"] = 100,
+        rate: float | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         journal: str | Path | Journal | None = None,
         session: aiohttp.ClientSession | None = None,
@@ -222,6 +228,7 @@ class Client:
             on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled
         )
         check_on_secret(on_secret)
+        check_rate(rate)
         if "INVSVC_LOG" in os.environ:
             from invsvc_async.transport.debug_log import log_to_stderr, logged
 
@@ -262,6 +269,8 @@ class Client:
             on_unsettled=on_unsettled,
             on_secret=on_secret,
         )
+        if rate is not None:
+            core.pace = SharedPace(rate, core.members)
         # programs share it
         if (bind := getattr(writes.journal, "bind", None)) is not None:
             bind(core)

@@ -206,6 +206,11 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
         return self.item.engine.sending.on_secret
 
     @property
+    def pace(self) -> None:
+        """None: a batch or outbox has a rate of its own."""
+        return
+
+    @property
     def gives_values(self) -> bool:
         """False: results have no secrets."""
         return False

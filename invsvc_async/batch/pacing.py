@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
+from invsvc_async.concurrency.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.exchange import Exchange
 
 
-_BURST = 0.05  # s of delay that may be made up for, because timers are not exact
+_SAME_TIME = 0.05  # s by which a timer may be off
 
 
 class Slots:
@@ -33,9 +34,8 @@ class Slots:
         self, most: int, rate: float | None, on_room: Callable[[], None]
     ) -> None:
         self._knee = AdaptiveLimit(most=most, least=LEAST)
-        self._gap = self._whole_gap = 1 / rate if rate else 0.0
+        self._pace = Pace(rate)
         self._on_room = on_room
-        self._due = 0.0  # when the next send may begin, loop time
         self._limited_until = 0.0  # until when the service asked to wait, loop time
         self._again: OrderedDict[asyncio.Future[None], object] = OrderedDict()
         # uvloop's has no time if that is less than 1 ms away
@@ -79,7 +79,7 @@ class Slots:
             and (seconds := retry_after(exchange.answer_headers or {})) is not None
         ):
             self._limited_until = max(self._limited_until, self._loop.time() + seconds)
-            self._due = max(self._due, self._limited_until)
+            self._pace.hold(self._limited_until)
         exchange.note_load(self._knee, self._counted(self._loop.time()))
 
     @property
@@ -97,7 +97,8 @@ class Slots:
             hanging = self.in_use - counted
             more = f", and {hanging:,} whose answer is overdue" if hanging else ""
             return f"adaptive limit: {counted:,} writes in flight{more}"
-        return f"rate: {1 / self._gap:,.3g} a second" if self._gap else None
+        gap = self._pace.gap
+        return f"rate: {1 / gap:,.3g} a second" if gap else None
 
     @property
     def limited_for(self) -> float:
@@ -106,7 +107,7 @@ class Slots:
 
     def share(self, processes: int) -> None:
         """Send at the part of the rate that is left for each of so many *processes*."""
-        self._gap = self._whole_gap * processes
+        self._pace.share(processes)
 
     def close(self) -> None:
         """Cancel the timer."""
@@ -118,19 +119,18 @@ class Slots:
 
     def _try(self, write: object) -> bool:
         now = self._loop.time()
-        due = self._due
+        due = self._pace.due
         if self.in_use >= self._knee.most:
             return False
         if self._counted(now) >= self._knee.size:
             due = max(due, self._knee.in_flight.next_hangs_at())
         if now < due:
-            if self._timer is None or abs(self._wakes_at - due) > _BURST:
+            if self._timer is None or abs(self._wakes_at - due) > _SAME_TIME:
                 self.close()
                 self._timer = self._loop.call_at(due, self._wake)
                 self._wakes_at = due
             return False
-        if self._gap:
-            self._due = max(self._due, now - _BURST) + self._gap
+        self._pace.take(now)
         self.in_use += 1
         self._knee.in_flight.begin(write, now)
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.client import Client, options_of
+from invsvc_async.concurrency.pace import check_rate
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.key_names import by_value
 from invsvc_async.durable.records import entry_of
@@ -69,11 +69,7 @@ class Sending:
         check_count("concurrency", self.concurrency, least=1)
         if self.per_team is not None:
             check_count("per_team", self.per_team, least=1)
-        rate = self.rate
-        if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
-            raise ConfigurationError(
-                f"rate: must be a number of sends per second above 0, not {rate!r}"
-            )
+        check_rate(self.rate)
         most = self.stop_after
         is_share = isinstance(most, float) and 0 < most < 1
         if not (most is None or is_share or (type(most) is int and most >= 1)):

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from invsvc_async.concurrency.pace import SharedPace
 from invsvc_async.transport.client_core import ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.transport.client_core import ClientCore, Request
+    from invsvc_async.transport.client_core import Request
     from invsvc_async.transport.exchange import Exchange
 
 _PATIENCE: Final = 1.0  # s for which a row that sends nothing keeps its place
-_BURST: Final = 0.05  # s of delay that may be made up for, because timers are not exact
 
 
 class RowPlaces:
@@ -40,22 +40,18 @@ class RowPlaces:
         self, most: int, rate: float | None, members: Callable[[], int]
     ) -> None:
         self._free = most
-        self._rate = rate
-        self._members = members
-        self._due = 0.0  # when the next row may begin, loop time
+        self._pace = None if rate is None else SharedPace(rate, members)
         self._new: deque[asyncio.Future[None]] = deque()
         self._again: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
         """Wait for a place for a new row, then for its turn by the rate. Rows get places in their order."""
         await self._turn(self._new)
-        if self._rate is None:
+        if self._pace is None:
             return
-        loop = asyncio.get_running_loop()
-        due = max(self._due, loop.time() - _BURST)
-        self._due = due + self._members() / self._rate
+        now = asyncio.get_running_loop().time()
         try:
-            await asyncio.sleep(due - loop.time())
+            await asyncio.sleep(self._pace.wait_for_start(now))
         except BaseException:
             self.leave()
             raise
@@ -146,13 +142,3 @@ class RowOptions(ClientOptions, kw_only=True, eq=False):
             return await super().send(request, exchange)
         finally:
             self.place.leave()
-
-
-def members_of(core: ClientCore) -> int:
-    """Return how many living processes have the journal of the client open, this one included."""
-    found = [
-        getattr(leases, "living", 1)
-        for leases, (kind, _) in core.stores.items()
-        if kind == "journal"
-    ]
-    return max(found, default=1)

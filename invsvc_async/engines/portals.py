@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.engines.places import RowPlaces, members_of
+from invsvc_async.engines.places import RowPlaces
 from invsvc_async.portal import Portal
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class OpenPortal:
     def places_for(self, concurrency: int, rate: float | None) -> RowPlaces:
         """Return the places of this process for rows with these limits."""
         core = self.portal.client._view.core  # noqa: SLF001 - the package's own
-        made = RowPlaces(concurrency, rate, lambda: members_of(core))
+        made = RowPlaces(concurrency, rate, core.members)
         # one of two threads at the same moment makes them
         return self.places.setdefault((concurrency, rate), made)
 

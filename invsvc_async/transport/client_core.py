@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.concurrency.limiter import Lane
+    from invsvc_async.concurrency.pace import SharedPace
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import (
@@ -173,6 +174,7 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     # the headers of the trace context of a call
     trace: Callable[[], dict[str, str]] | None = None
     on_stream: AroundStream | None = None
+    pace: SharedPace | None = None  # of new writes
     random: Callable[[], float] = random.random
     server_clock: ServerClock = msgspec.field(default_factory=ServerClock)
     livemode: bool | None = None  # as answers showed it
@@ -232,6 +234,15 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         """Note a store that was opened: a *journal*, *batch* or *outbox*."""
         self.stores[leases] = kind, asyncio.get_running_loop()
 
+    def members(self) -> int:
+        """Return how many living processes have the journal of the client open, this one included."""
+        found = [
+            getattr(leases, "living", 1)
+            for leases, (kind, _) in self.stores.items()
+            if kind == "journal"
+        ]
+        return max(found, default=1)
+
     def saw(self, livemode: object) -> None:
         """Note the data mode that an answer showed, unless it may change between calls."""
         if isinstance(livemode, bool) and self.writes.is_of_one_mode:
@@ -264,6 +275,11 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     def on_secret(self) -> OnSecret | None:
         """What gets the secret of each new webhook; a batch has its own."""
         return self.core.on_secret
+
+    @property
+    def pace(self) -> SharedPace | None:
+        """The pace at which new writes begin; a batch has its own."""
+        return self.core.pace
 
     @property
     def gives_values(self) -> bool:

@@ -152,6 +152,9 @@ class Driver(Generic[T]):
             core.transport.check_loop()  # its reads would only fail, until the deadline
         if writes.journal is not None and writes.open_writes.leftovers is None:
             await close_lines_of_leftovers(core, writes.journal)
+        is_new = self._begin is None and not self._has_started
+        if core.pace is not None and is_new:
+            await self._wait_for_rate()
         own = record.intent.identity if record.may_be_known else None
         ended_before = None if own is None else writes.ended.get(own)
         thing = find_thing(run)
@@ -164,6 +167,17 @@ class Driver(Generic[T]):
         except BaseException:
             self._shelve()
             raise
+
+    async def _wait_for_rate(self) -> None:
+        """Wait until the rate of the client, if it counts for this write, lets another one begin."""
+        core = self.core
+        pace = self.run.spec.options.pace
+        if pace is None:
+            return
+        seconds = pace.wait_for_start(asyncio.get_running_loop().time())
+        if seconds > 0:
+            await core.under_way.pause(seconds)
+            self.result.waited += seconds
 
     async def _wait_for_turn(self, thing: Thing, own: str | None) -> None:
         """Wait until other writes have left *thing*. The write *own* may have closed the line itself."""

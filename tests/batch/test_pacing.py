@@ -61,7 +61,7 @@ async def test_pace_that_a_service_holds_up():
     assert slots.take("first")
     assert not slots.take("second")
     first = slots._timer
-    slots._due += 60  # as after a Retry-After
+    slots._pace.due += 60  # as after a Retry-After
     assert not slots.take("first")
     assert first.cancelled()
     assert slots._timer.when() > first.when()
@@ -78,7 +78,7 @@ def test_pace_on_uvloop():
         slots, loop = Slots(1000, 1e9, ready.set), asyncio.get_running_loop()
         begun = loop.time()
         slots._loop = SimpleNamespace(time=lambda: begun, call_at=loop.call_at)
-        for slots._due in (begun + 0.0001, begun + 0.2):
+        for slots._pace.due in (begun + 0.0001, begun + 0.2):
             assert not slots.take("first")
         await ready.wait()
         slots.close()

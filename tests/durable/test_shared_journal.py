@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from invsvc_async import ConfigurationError, JournalError, Timeouts, Verdict
+from invsvc_async.client import options_of
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import lanes
@@ -400,3 +401,20 @@ async def test_journal_of_no_client_and_of_a_closed_one(service, shared):
         journal = journal_of(client)
     with pytest.raises(JournalError, match="client is closed"):
         await journal.open()
+
+
+@pytest.mark.silence(1)
+async def test_rate_is_divided(service, shared):
+    """Of two clients of one journal, each begins new writes at half of the rate."""
+    async with (
+        client_of(service, journal=shared, rate=10.0) as one,
+        client_of(service, journal=shared, rate=10.0) as two,
+    ):
+        for number, client in enumerate((one, two)):
+            url = f"https://me.example/{number}"
+            await client.webhooks.create(url=url, events=["invoice.created"])
+        core = options_of(one).core
+        # Either may be slow on a busy machine, and count as dead until its next sign of life.
+        await until(lambda: asyncio.sleep(0, core.members() == 2))
+        waits = [core.pace.wait_for_start(0.0) for _ in range(3)]
+        assert waits[2] - waits[1] == pytest.approx(0.2)

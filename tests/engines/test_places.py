@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from invsvc_async.engines.places import RowPlace, RowPlaces, members_of
+from invsvc_async.engines.places import RowPlace, RowPlaces
+from invsvc_async.transport.client_core import ClientCore
 
 pytestmark = pytest.mark.loop_time
 
@@ -129,9 +130,9 @@ def test_members_of_a_journal():
     core = SimpleNamespace(
         stores=Stores(((batch, "batch"), (journal, "journal")), loop)
     )
-    assert members_of(core) == 3
+    assert ClientCore.members(core) == 3
     core.stores = Stores((), loop)
-    assert members_of(core) == 1
+    assert ClientCore.members(core) == 1
 
 
 class Stores:
