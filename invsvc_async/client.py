@@ -25,7 +25,7 @@ import msgspec
 
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
-from invsvc_async.concurrency.pace import SharedPace, check_rate
+from invsvc_async.concurrency.pace import SharedPace
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -41,6 +41,7 @@ from invsvc_async.settings import (
     Timeouts,
     check_hooks,
     check_on_secret,
+    check_rate,
     checked_headers,
     warn_if_never_sent_again,
 )

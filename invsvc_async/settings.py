@@ -100,6 +100,19 @@ def check_count(name: str, value: object, *, least: int) -> None:
         )
 
 
+def check_rate(value: object) -> None:
+    """
+    Check a rate; ``None`` is none.
+
+    Raises:
+        ConfigurationError: It is not a positive number.
+    """
+    if value is not None and not (is_number(value) and value > 0):
+        raise ConfigurationError(
+            f"rate: must be a number of sends per second above 0, not {value!r}"
+        )
+
+
 def check_hooks(**hooks: object) -> None:
     """
     Check functions that are called without ``await``; ``None`` is none.

@@ -130,7 +130,7 @@ class Slots:
                 self._timer = self._loop.call_at(due, self._wake)
                 self._wakes_at = due
             return False
-        self._pace.take(now)
+        self._pace.use(1, now)
         self.in_use += 1
         self._knee.in_flight.begin(write, now)
         return True

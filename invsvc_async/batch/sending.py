@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.client import Client, options_of
-from invsvc_async.concurrency.pace import check_rate
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.key_names import by_value
 from invsvc_async.durable.records import entry_of
@@ -21,6 +20,7 @@ from invsvc_async.settings import (
     ReconcilePolicy,
     check_count,
     check_on_secret,
+    check_rate,
 )
 from invsvc_async.writes.line_names import line_of
 from invsvc_async.writes.new_intent import new_tag, tag_of

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING
-
-from invsvc_async.errors import ConfigurationError
+from math import floor, inf
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_BURST = 0.05  # s of delay that may be made up for, because timers are not exact
+_BURST: Final = 0.05  # s of delay that may be made up for, because timers are not exact
 
 
 class Pace:
     """
     The pace of starts, *rate* a second; ``None`` is any.
 
-    ``gap`` is the time between two starts, and ``due`` when the next may begin, in s of the event loop.
+    ``gap`` is the time between two starts, and ``due`` when the next may begin. All times are those of the
+    event loop, in s.
     """
 
     def __init__(self, rate: float | None) -> None:
         self._whole_gap = 1 / rate if rate else 0.0
         self.gap: float = self._whole_gap
-        self.due: float = 0.0
+        self.due: float = -inf
 
     def share(self, processes: int) -> None:
         """Start at the part of the rate that is left for each of so many *processes*."""
@@ -33,13 +32,21 @@ class Pace:
         """Let nothing start before *until*."""
         self.due = max(self.due, until)
 
-    def take(self, now: float) -> float:
-        """Reserve the next start, and return when it may begin."""
-        due = self.due
+    def wait(self, now: float) -> float:
+        """Return for how many seconds from *now* nothing may start."""
+        return max(0.0, self.due - now)
+
+    def free(self, now: float) -> int:
+        """Return how many may start *now*. There must be a rate."""
+        return max(0, floor((now - self._begin(now)) / self.gap) + 1)
+
+    def use(self, number: int, now: float) -> None:
+        """Count so many that start *now*, or as soon as they may."""
         if self.gap:
-            due = max(due, now - _BURST)
-            self.due = due + self.gap
-        return due
+            self.due = self._begin(now) + number * self.gap
+
+    def _begin(self, now: float) -> float:
+        return max(self.due, now - _BURST)
 
 
 class SharedPace:
@@ -50,20 +57,9 @@ class SharedPace:
         self._members = members
 
     def wait_for_start(self, now: float) -> float:
-        """Reserve the next start, and return for how many seconds from *now* to wait for it."""
-        self._pace.share(self._members())
-        return self._pace.take(now) - now
-
-
-def check_rate(rate: object) -> None:
-    """
-    Check a rate.
-
-    Raises:
-        ConfigurationError: It is no positive number.
-    """
-    is_number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
-    if rate is not None and not (is_number and 0 < rate < inf):
-        raise ConfigurationError(
-            f"rate: must be a number of sends per second above 0, not {rate!r}"
-        )
+        """Count a start, and return for how many seconds from *now* to wait for it."""
+        pace = self._pace
+        pace.share(self._members())
+        seconds = pace.wait(now)
+        pace.use(1, now)
+        return seconds

@@ -61,7 +61,8 @@ async def test_pace_that_a_service_holds_up():
     assert slots.take("first")
     assert not slots.take("second")
     first = slots._timer
-    slots._pace.due += 60  # as after a Retry-After
+    # reaches: as after a Retry-After
+    slots._pace.due += 60
     assert not slots.take("first")
     assert first.cancelled()
     assert slots._timer.when() > first.when()
@@ -78,6 +79,7 @@ def test_pace_on_uvloop():
         slots, loop = Slots(1000, 1e9, ready.set), asyncio.get_running_loop()
         begun = loop.time()
         slots._loop = SimpleNamespace(time=lambda: begun, call_at=loop.call_at)
+        # reaches: when the next may begin
         for slots._pace.due in (begun + 0.0001, begun + 0.2):
             assert not slots.take("first")
         await ready.wait()
