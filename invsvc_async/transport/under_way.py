@@ -66,9 +66,12 @@ class UnderWay(Struct, eq=False):
 
     def is_running(self, identity: str) -> bool:
         """Return whether a run of the write with this identity is under way."""
-        return any(
-            getattr(run, "known_identity", None) == identity for run in self.runs
-        )
+        return identity in self.identities()
+
+    def identities(self) -> set[str]:
+        """Return the identities of the writes whose runs are under way, as far as they can be known."""
+        known = (getattr(run, "known_identity", None) for run in self.runs)
+        return {identity for identity in known if identity is not None}
 
     # --- waits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,9 +20,9 @@ from invsvc_async.writes.starting import close_lines_of_leftovers
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator, Sequence
 
-    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
+    from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.client_core import ClientOptions
     from invsvc_async.writes.journal import Journal
@@ -55,7 +55,8 @@ async def recovered(
     view: ClientOptions, journal: Journal, *, same_mode: bool
 ) -> list[AnyOutcome]:
     """Settle the open intents of dead processes, and return their verdicts, delivered ones excepted."""
-    found = await _found(view, journal, same_mode=same_mode, given=True)
+    recovery = Recovery(view, journal, same_mode=same_mode)
+    found = await recovery.brought_up_to_date(await recovery.found(given=True))
     loop = asyncio.get_running_loop()
     for outcome in found:
         loop.call_soon(journal.heard, outcome.started_as.identity)
@@ -71,13 +72,12 @@ async def recover_on(
     on_outcome: Callable[[AnyOutcome], Awaitable[None] | None] | None,
 ) -> None:
     """Recover again and again, until cancelled. Verdicts that *on_outcome* does not take stay."""
+    recovery = Recovery(view, journal, same_mode=same_mode)
     while True:
         try:
-            given = on_outcome is not None
-            for outcome in await _found(
-                view, journal, same_mode=same_mode, given=given
-            ):
+            for found in await recovery.found(given=on_outcome is not None):
                 if on_outcome is not None:
+                    [outcome] = await recovery.brought_up_to_date([found])
                     await hand_over(on_outcome, outcome)
                     journal.heard(outcome.started_as.identity)
         except InvsvcError as error:
@@ -92,52 +92,111 @@ async def recover_on(
         await asyncio.sleep(every)
 
 
-async def _found(
-    view: ClientOptions, journal: Journal, *, same_mode: bool, given: bool
-) -> list[AnyOutcome]:
-    """Settle what dead processes left open; return the outcomes, and with *given* also older verdicts."""
-    # A journal that processes share takes over from those that are dead, of which some may only be stopped.
-    # One that a single process owns has what the process before it left: that one is dead.
-    is_shared = getattr(journal, "is_shared", False)
-    if is_shared:
-        await journal.take_over(same_mode=same_mode)  # type: ignore[attr-defined]
-        view.core.writes.open_writes.leftovers = None  # look again
-    undelivered = [outcome async for outcome in journal.unheard()] if given else []
-    opened = view.core.clock.now()  # since then, this process has the journal
-    await close_lines_of_leftovers(view.core, journal)
-    limit = asyncio.Semaphore(AT_ONCE)
+class Recovery:
+    """
+    Finds out what became of the writes that dead processes left in *journal*.
 
-    async def one(intent: Intent) -> Outcome[Any]:
-        gone = not is_shared or journal.sender_is_gone(intent.identity)  # type: ignore[attr-defined]
+    Meanwhile the program may itself go on with one of them, by ``client.resume`` of its intent. So an outcome
+    that has been found is brought up to date before the program gets it.
+    """
+
+    def __init__(
+        self, view: ClientOptions, journal: Journal, *, same_mode: bool
+    ) -> None:
+        self._view = view
+        self._core = view.core
+        self._journal = journal
+        self._same_mode = same_mode
+        # A journal that processes share takes over from those that are dead, of which some may only be
+        # stopped. One that a single process owns has what the process before it left: that one is dead.
+        self._is_shared: bool = getattr(journal, "is_shared", False)
+        self._opened = 0.0  # local s: since then, this process has the journal
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def found(self, *, given: bool) -> list[AnyOutcome]:
+        """Settle what dead processes left open; return the outcomes, and with *given* also older verdicts."""
+        journal = self._journal
+        if self._is_shared:
+            await journal.take_over(same_mode=self._same_mode)  # type: ignore[attr-defined]
+            self._core.writes.open_writes.leftovers = None  # look again
+        undelivered = [outcome async for outcome in journal.unheard()] if given else []
+        self._opened = self._core.clock.now()
+        await close_lines_of_leftovers(self._core, journal)
+        with _first_of_several():
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._settle(intent))
+                    async for intent in journal.open_intents()
+                    if self._is_in_scope(intent)
+                ]
+        keys = keys_of(journal)
+        keyed = (
+            []
+            if keys is None
+            else await keys.settle_left(self._view, same_mode=self._same_mode)
+        )
+        return [*undelivered, *(task.result() for task in tasks), *keyed]
+
+    async def brought_up_to_date(self, found: Sequence[AnyOutcome]) -> list[AnyOutcome]:
+        """Return the outcomes as they are now. Runs of the same writes that are under way are waited for."""
+        outcomes = list(found)
+        while under_way := self._places_under_way(outcomes):
+            with _first_of_several():
+                async with asyncio.TaskGroup() as group:
+                    tasks = {
+                        place: group.create_task(self._settle(outcomes[place].intent))
+                        for place in under_way
+                    }
+            for place, task in tasks.items():
+                outcomes[place] = task.result()
+        ended = self._core.writes.ended
+        return [ended.get(each.started_as.identity, each) for each in outcomes]
+
+    def _places_under_way(self, outcomes: Sequence[AnyOutcome]) -> list[int]:
+        """Return the places of the outcomes of writes that run again."""
+        running = self._core.under_way.identities()
+        return [
+            place
+            for place, each in enumerate(outcomes)
+            if each.started_as.identity in running
+        ]
+
+    def _is_in_scope(self, intent: Intent) -> bool:
+        """Return whether the client can settle *intent*; if not, log why."""
+        try:
+            check_scope(self._view, intent, same_mode=self._same_mode)
+        except InvalidRequestError as error:
+            log.error("left in the journal: %s", error)
+            return False
+        return True
+
+    async def _settle(self, intent: Intent) -> AnyOutcome:
+        """Settle *intent* by reads, once no other run of it is under way."""
+        journal = self._journal
+        is_gone = not self._is_shared or journal.sender_is_gone(intent.identity)  # type: ignore[attr-defined]
         driver = run_of(
-            view, intent, journaled=True, gone_since=opened if gone else None
+            self._view,
+            intent,
+            journaled=True,
+            gone_since=self._opened if is_gone else None,
         )
         driver.tell_verdict_only()  # if it is cancelled, its entry stays as it is
-        async with limit:
+        async with self._places:
             await driver.drive()
         outcome = driver.outcome()
         if driver.ended_elsewhere:  # so this run did not store it
             await journal.settled(outcome)
         return outcome
 
-    tasks = []
+
+@contextmanager
+def _first_of_several() -> Generator[None]:
+    """Raise the first of several exceptions: it cancelled the others, whose intents stay in the journal."""
     try:
-        async with asyncio.TaskGroup() as group:
-            async for intent in journal.open_intents():
-                try:
-                    check_scope(view, intent, same_mode=same_mode)
-                except InvalidRequestError as error:
-                    log.error("left in the journal: %s", error)
-                else:
-                    tasks.append(group.create_task(one(intent)))
-    except (
-        ExceptionGroup
-    ) as several:  # the first cancelled the others, whose intents stay in the journal
+        yield
+    except ExceptionGroup as several:
         first = several.exceptions[0]
         raise first from first.__cause__
-    keys = keys_of(journal)
-    keyed = [] if keys is None else await keys.settle_left(view, same_mode=same_mode)
-    return [*undelivered, *(task.result() for task in tasks), *keyed]
 
 
 def resumed(

@@ -331,6 +331,70 @@ async def test_newer_write_beside_a_recovery_that_is_cut_off(
     assert verdict is (Verdict.NOT_APPLIED if step == "hang" else Verdict.APPLIED)
 
 
+@pytest.fixture
+async def left_open(service, tmp_path):
+    """Leave an update without an effect, then a create, in the journal of a dead process; return their intents."""
+    intents = []
+    for operation in ("journeys.update", "webhooks.create"):
+        async with client_of(service, journal=tmp_path / "journal.db") as dead:
+            intents.append(await cancel_in_flight(dead, service, operation, "hang"))
+    return intents
+
+
+async def settled_update(client):
+    """Wait until the recovery of *client* has found out what became of one of the two."""
+    while not options_of(client).core.writes.ended:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+
+
+def verdict_of(intent, outcomes):
+    [found] = [each for each in outcomes if each.intent.operation == intent.operation]
+    return found.verdict
+
+
+@pytest.mark.parametrize("moment", ["it has ended", "it is under way"])
+async def test_resumed_while_a_recovery_goes_on(service, tmp_path, left_open, moment):
+    """A recovery that ends later does not tell that it was not applied, when a resumption has applied it."""
+    update, _ = left_open
+    async with client_of(service, journal=tmp_path / "journal.db") as client:
+        service.script("webhooks.list", *["503"] * 4)  # so that the create takes longer
+        recovering = asyncio.create_task(client.recover())
+        await settled_update(client)
+        assert not recovering.done()
+        if moment == "it is under way":
+            service.script("journeys.update", "apply, then slow 9")
+        resuming = asyncio.create_task(client.resume(update).outcome())
+        if moment == "it has ended":
+            assert (await resuming).applied
+        else:
+            await service.arrived("journeys.update", 2)
+        outcomes = await recovering
+        assert (await resuming).applied
+    assert verdict_of(update, outcomes) is Verdict.APPLIED
+    assert len(effects(service, "journeys.update")) == 1
+
+
+async def test_resumed_while_verdicts_are_handed_over(service, tmp_path, left_open):
+    """The hook that gets the verdicts of a recovery resumes a write whose verdict comes next: it is the new one."""
+    update, create = left_open
+    heard = []
+
+    async def hear(outcome):
+        heard.append(outcome)
+        if len(heard) == 1:
+            other = create if outcome.intent.operation == update.operation else update
+            assert (await client.resume(other).outcome()).applied
+
+    async with (
+        client_of(service, journal=tmp_path / "journal.db") as client,
+        client.recovering(every=60.0, on_outcome=hear),
+    ):
+        while len(heard) < 2:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    assert [each.verdict for each in heard] == [Verdict.NOT_APPLIED, Verdict.APPLIED]
+    assert len(service.ledger.effects()) == 1
+
+
 async def test_write_that_waits_while_its_client_is_closed(service, tmp_path):
     """It is not stored as sent: what an older write still changes would count as somebody else's."""
     path, journey = tmp_path / "journal.db", service.seed_journey(status="draft")
