@@ -41,7 +41,7 @@ _UNAVAILABLE: Final = 503
 _TIMEOUT: Final = 504
 # What the service says of the caller's own request. 401, 403 and 429 are about your credential.
 _OF_THE_CALLER: Final = frozenset({400, 404, 409, 422})
-_NEWER_WRITE: Final = ("overtaken", "perhaps overtaken")
+_NEWER_WRITE: Final = ("overtaken", "perhaps overtaken")  # causes
 # The first that fits counts.
 _STATUSES: Final[tuple[tuple[type[InvsvcError], int], ...]] = (
     (KeyConflictError, _CONFLICT),
@@ -120,6 +120,12 @@ def answer_to(error: BaseException) -> WebAnswer:
     return WebAnswer(status, _body(cause, status), _headers(cause, status))
 
 
+def has_newer_write(outcome: OutcomeBase[Any]) -> bool:
+    """Return whether the write was not applied because a newer one to the same thing was sent, or may be."""
+    is_not_applied = outcome.verdict is Verdict.NOT_APPLIED
+    return is_not_applied and outcome.evidence.cause in _NEWER_WRITE
+
+
 def _status_of_outcome(outcome: OutcomeBase[Any], applied: int) -> int:
     match outcome.verdict:
         case Verdict.APPLIED:
@@ -129,8 +135,7 @@ def _status_of_outcome(outcome: OutcomeBase[Any], applied: int) -> int:
         case Verdict.SUPERSEDED:
             return _CONFLICT
         case Verdict.NOT_APPLIED:
-            is_overtaken = outcome.evidence.cause in _NEWER_WRITE
-            return _CONFLICT if is_overtaken else _UNAVAILABLE
+            return _CONFLICT if has_newer_write(outcome) else _UNAVAILABLE
         case Verdict.REFUSED:
             refusal = outcome.error
             if isinstance(refusal, ServiceError):

@@ -13,6 +13,7 @@ from tests.engines.programs import output_of
 pytest.importorskip("dlt", reason="dlt is not installed")
 
 import dlt
+from dlt.load.exceptions import LoadClientJobFailed
 from dlt.pipeline.exceptions import PipelineStepFailed
 
 from invsvc_async.engines.dlt import writes
@@ -90,6 +91,19 @@ def test_rows_that_may_be_applied_later(service, tmp_path):
     rows = rows_of(service, many=3)
     pipeline(tmp_path).run(rows, table_name="orders")
     assert names(service) == {row["order"]: 1 for row in rows}
+
+
+def test_row_that_is_overtaken(service, tmp_path):
+    """The load fails at once: no further run would send its write."""
+    service.script("journeys.update", "400")
+    older, newer = rows_of(service, many=4)[::3]
+    with pytest.raises(PipelineStepFailed, match="1 refused"):
+        pipeline(tmp_path / "a").run([older], table_name="orders")
+    pipeline(tmp_path / "b").run([newer], table_name="orders")
+    with pytest.raises(PipelineStepFailed, match="1 not applied") as caught:
+        pipeline(tmp_path / "c").run([older], table_name="orders")
+    assert isinstance(caught.value.__cause__, LoadClientJobFailed)
+    assert names(service) == {newer["order"]: 1}
 
 
 def test_column_that_is_not_there(service, tmp_path):
