@@ -555,7 +555,7 @@ class Outbox(Uncopied):
         or ``invsvc outbox work``, this waits until there is one, or for *timeout* seconds.
 
         Raises:
-            DeadlineExceededError: There was none within *timeout* seconds. The write stays as it is.
+            DeadlineExceededError: There was none within *timeout* seconds. The write goes on.
             JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
         """
         self._check_loop()
@@ -566,7 +566,8 @@ class Outbox(Uncopied):
         except TimeoutError:
             raise DeadlineExceededError(
                 f"outbox: the write of {key!r} got no verdict within {timeout} s. Wait again, and check that "
-                "a process dispatches this outbox, and that the transaction was committed."
+                "a process dispatches this outbox, and that the transaction was committed.",
+                goes_on=True,
             ) from None
 
     # Any: as in get
