@@ -41,7 +41,11 @@ _LONGEST: Final = 300.0
 
 
 def runs_again(error: BaseException) -> bool:
-    """Return whether a task that ended with *error* may succeed in another run."""
+    """
+    Return whether a task that ended with *error* may succeed in another run.
+
+    *error* is one of ``RUN_AGAIN``, and not of a write that a newer one has overtaken: no run sends that.
+    """
     return isinstance(error, RUN_AGAIN) and not is_overtaken(error)
 
 
