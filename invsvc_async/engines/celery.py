@@ -73,12 +73,17 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
             return super().__call__(*args, **kwargs)
 
     def retry(  # Any: as the engine has it
-        self, *args: Any, exc: BaseException | None = None, **options: Any
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: BaseException | None = None,
+        *others: Any,
+        **options: Any,
     ) -> Any:
         """Have the task run again, unless a newer write has overtaken that of the task: then raise *exc*."""
         if exc is not None and is_overtaken(exc):
             raise exc
-        return super().retry(*args, exc=exc, **options)
+        return super().retry(args, kwargs, exc, *others, **options)
 
     @property
     def client(self) -> Client:
