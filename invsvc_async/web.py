@@ -122,7 +122,7 @@ def answer_to(error: BaseException) -> WebAnswer:
     """
     Return what to answer when a call has raised *error*.
 
-    The body has ``verdict``, ``value``, ``message`` and ``attempts``, as that of an :class:`Outcome` has, and
+    The body has ``verdict``, ``value``, ``message`` and ``attempts``, as that of an ``Outcome`` has, and
     a code, ``error``. The first, second and fourth are ``None`` if *error* is not a ``WriteError``. It says
     what is wrong with the caller's own request, and nothing of your credential, your journal or the network.
     ``Retry-After`` is passed on.
