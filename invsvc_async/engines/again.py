@@ -16,9 +16,9 @@ from invsvc_async.errors import (
     RateLimitedError,
     ServerError,
     TransportError,
-    WriteError,
     WriteNotAppliedError,
 )
+from invsvc_async.reconcile.outcome import WriteError
 from invsvc_async.web import has_newer_write
 
 if TYPE_CHECKING:
