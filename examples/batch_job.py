@@ -46,4 +46,6 @@ async def main(rows: Path, journal: Path) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("arguments: are missing. Pass JOURNEYS.csv and JOURNAL.db.")
     sys.exit(asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]))))

@@ -10,10 +10,11 @@ from contextlib import ExitStack
 from functools import wraps
 from typing import TYPE_CHECKING
 
+import msgspec
 from django.http import HttpResponse, JsonResponse
 
 from examples.sync_script import made
-from invsvc_async import InvsvcError, Portal
+from invsvc_async import InvsvcError, Portal, enc_hook
 from invsvc_async.web import answer_to, status_of
 
 if TYPE_CHECKING:
@@ -52,9 +53,11 @@ def show(_request: HttpRequest, journey: str) -> HttpResponse:
 
 
 @with_errors
-def rename(request: HttpRequest, journey: str) -> JsonResponse:
+def rename(request: HttpRequest, journey: str) -> HttpResponse:
     """Write, and answer the verdict."""
     write = portal.client.journeys.update(journey, name=request.POST["name"])
     outcome = portal.call(write.outcome())
-    shown = {"verdict": outcome.verdict, "message": outcome.message}
-    return JsonResponse(shown, status=status_of(outcome))
+    shown = msgspec.json.encode(outcome, enc_hook=enc_hook)
+    return HttpResponse(
+        shown, content_type="application/json", status=status_of(outcome)
+    )

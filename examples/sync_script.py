@@ -29,4 +29,6 @@ def main(journey: str, name: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("arguments: are missing. Pass JOURNEY and NAME.")
     sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -96,17 +96,18 @@ def walk(
     portal: Portal, listed: Callable[..., Pages[Invoice]], run: str
 ) -> Iterator[list[Row]]:
     """
-    Yield the next pages of a list, oldest first, and store where the next load begins.
+    Yield the next pages of a list, oldest first, and store how far the list was read.
 
-    Once the list has ended, that is LOOKBACK before its end.  *run* is done when it has
-    walked from there to the end by itself: so it has seen what had changed before it.
+    Once it was read to its end, a run begins LOOKBACK before that.  *run* is done when it
+    has walked from there to the end by itself: so it has seen what had changed before it.
     """
     state = dlt.current.resource_state()
+    first = round(FIRST.timestamp() * 1000)
+    begin = state.get("next", first)
     if state.get("ended", True):
         state["run"] = run  # which begins this walk
-    first = round(FIRST.timestamp() * 1000)
-    begin = last = state.get("next", first)
-    ended, count = True, 0
+        begin = max(first, begin - round(LOOKBACK.total_seconds() * 1000))
+    last, ended, count = begin, True, 0
     pages = listed(limit=100, order_by="timestamp", order="asc", created_after=begin)
     for page in portal.iterate(pages.by_page()):
         times = [round(item.created_at.timestamp() * 1000) for item in page]
@@ -117,8 +118,7 @@ def walk(
         if count >= PAGES and last > begin and pages.token_after(page):
             ended = False
             break
-    back = round(LOOKBACK.total_seconds() * 1000) if ended else 0
-    state.update(next=max(first, last - back), ended=ended)
+    state.update(next=last, ended=ended)
     state["done"] = ended and state["run"] == run
 
 
@@ -188,4 +188,6 @@ def main(file: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("file: is missing. Pass the one of DuckDB, such as invoices.duckdb.")
     main(sys.argv[1])

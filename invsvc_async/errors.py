@@ -186,7 +186,15 @@ class FileEncodingError(InvsvcError):
 
 
 class DeadlineExceededError(InvsvcError, TimeoutError):
-    """A read or a wait did not finish in time."""
+    """
+    A read or a wait did not finish in time.
+
+    ``goes_on`` is true if a write was waited for, which goes on without the caller.
+    """
+
+    def __init__(self, *args: object, goes_on: bool = False) -> None:
+        super().__init__(*args)
+        self.goes_on: bool = goes_on
 
 
 class TransportError(InvsvcError):
@@ -416,12 +424,22 @@ class JournalError(InvsvcError):
     """
     A journal or store cannot be used: it is owned by another process, damaged, full, or of a newer version.
 
-    ``is_away`` is true if its database cannot be reached now, so that the same call may succeed later.
+    ``is_away`` is true if its database cannot be reached now, so that the same call may succeed later. If
+    the journal can be used, ``is_missing`` is true because there is no such write, and ``is_conflict``
+    because its state does not allow what was asked, such as to resolve a final verdict.
     """
 
-    def __init__(self, *args: object, is_away: bool = False) -> None:
+    def __init__(
+        self,
+        *args: object,
+        is_away: bool = False,
+        is_missing: bool = False,
+        is_conflict: bool = False,
+    ) -> None:
         super().__init__(*args)
         self.is_away: bool = is_away
+        self.is_missing: bool = is_missing
+        self.is_conflict: bool = is_conflict
 
 
 # Any: the classes are above this module, which cannot name their types

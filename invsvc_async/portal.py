@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 import threading
+from collections.abc import AsyncIterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from contextvars import copy_context
 from functools import partial
@@ -17,13 +18,7 @@ from invsvc_async.concurrency.thread_calls import Submission, ThreadCall, close
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncIterable,
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Iterator,
-    )
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from concurrent.futures import Future
     from contextvars import Context
 
@@ -128,8 +123,10 @@ class Portal:
         Each item is asked for when it is needed. An exception that interrupts the caller ends the iteration.
 
         Raises:
-            ConfigurationError: As :meth:`call`.
+            ConfigurationError: As :meth:`call`; or *items* is nothing for ``async for``.
         """
+        if not isinstance(items, AsyncIterable):
+            raise _not_iterable(items)
         iterator = aiter(items)
         context = copy_context()
         while True:
@@ -223,9 +220,7 @@ class Portal:
     def _check(self, awaitable: Awaitable[T]) -> None:
         """Refuse *awaitable* if it cannot be awaited by this portal, in this process."""
         if not inspect.isawaitable(awaitable):
-            raise _refusal(
-                f"{type(awaitable).__name__} is not awaitable. Pass what an async method returns."
-            )
+            raise _not_awaitable(awaitable)
         if self._process is None:
             raise _refused(awaitable, _NOT_ENTERED)
         if self._process != os.getpid():
@@ -294,6 +289,29 @@ class Portal:
             raise
         self._held.push_async_exit(leave)
         return given
+
+
+def _not_awaitable(given: object) -> ConfigurationError:
+    """Return the error for what :meth:`Portal.call` cannot await."""
+    advice = "Pass what an async method returns"
+    if isinstance(given, AsyncIterable):
+        advice = "Pass it to portal.iterate(…)"
+    elif isinstance(given, AbstractAsyncContextManager):
+        advice = "Pass it to portal.enter(…)"
+    elif callable(given):
+        advice = "Call it, and pass what it returns"
+    return _refusal(f"{type(given).__name__} is not awaitable. {advice}.")
+
+
+def _not_iterable(given: object) -> ConfigurationError:
+    """Return the error for what :meth:`Portal.iterate` cannot iterate over."""
+    name = type(given).__name__
+    if not inspect.isawaitable(given):
+        return _refusal(
+            f"{name} is nothing for `async for`. Pass a list of the client's."
+        )
+    close(given)
+    return _refusal(f"{name} is nothing for `async for`. Pass it to portal.call(…).")
 
 
 def _refused(awaitable: Awaitable[T], why: str) -> ConfigurationError:

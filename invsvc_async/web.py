@@ -9,8 +9,9 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.codec.encode import unstructure
 from invsvc_async.errors import (
-    ConfigurationError,
     DeadlineExceededError,
     FileEncodingError,
     InvalidRequestError,
@@ -22,6 +23,7 @@ from invsvc_async.errors import (
     RateLimitedError,
     ServiceError,
     TransportError,
+    without_secrets,
 )
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.outcome import OutcomeBase, WriteError
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["WebAnswer", "answer_to", "status_of"]
 
+_ACCEPTED: Final = 202
 _BAD_REQUEST: Final = 400
+_NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _INTERNAL: Final = 500
 _BAD_GATEWAY: Final = 502
@@ -41,13 +45,11 @@ _UNAVAILABLE: Final = 503
 _TIMEOUT: Final = 504
 # What the service says of the caller's own request. 401, 403 and 429 are about your credential.
 _OF_THE_CALLER: Final = frozenset({400, 404, 409, 422})
-_NEWER_WRITE: Final = ("overtaken", "perhaps overtaken")
+_NEWER_WRITE: Final = ("overtaken", "perhaps overtaken")  # causes
+# arguments of every write, and a body without any field
+_OF_WRITES: Final = frozenset({"team", "key", "labels", "fields"})
 # The first that fits counts.
 _STATUSES: Final[tuple[tuple[type[InvsvcError], int], ...]] = (
-    (KeyConflictError, _CONFLICT),
-    (InvalidRequestError, _BAD_REQUEST),
-    (ConfigurationError, _INTERNAL),
-    (JournalError, _UNAVAILABLE),
     (DeadlineExceededError, _TIMEOUT),
     (NotSentError, _UNAVAILABLE),
     (TransportError, _BAD_GATEWAY),
@@ -56,9 +58,10 @@ _STATUSES: Final[tuple[tuple[type[InvsvcError], int], ...]] = (
 )
 _WORDS: Final[Mapping[int, tuple[str, str]]] = {
     200: ("secret_lost", "It was done, but the secret of the new webhook was lost."),
-    202: ("unknown", "It is not known yet whether it was done."),
+    _ACCEPTED: ("unknown", "It is not known yet whether it was done."),
+    _NOT_FOUND: ("not_found", "There is no such write."),
     _CONFLICT: ("conflict", "It conflicts with another change."),
-    _INTERNAL: ("internal_error", "This service failed."),
+    _INTERNAL: ("internal_error", "This service failed. It may have been done."),
     _BAD_GATEWAY: ("bad_gateway", "A service that this one needs failed."),
     _UNAVAILABLE: ("unavailable", "Nothing was done. Try again later."),
     _TIMEOUT: ("timeout", "A service that this one needs did not answer in time."),
@@ -82,16 +85,17 @@ def status_of(found: Outcome[Any] | BaseException, *, applied: int = 200) -> int
 
     ==========================================================  ==================================
     ``APPLIED``                                                 *applied*
-    ``UNKNOWN``                                                 202
+    ``UNKNOWN``, ``DeadlineExceededError`` of ``outbox.wait``   202
     ``SUPERSEDED``, overtaken, ``KeyConflictError``             409
-    other ``NOT_APPLIED``, ``NotSentError``, ``JournalError``   503
+    ``JournalError`` with ``is_conflict``, or ``is_missing``    409, or 404
+    other ``NOT_APPLIED``, ``NotSentError``                     503
     ``REFUSED`` or ``ServiceError`` with 400, 404, 409 or 422   the same: it is about the request
     these with 429                                              503: it is about your credential
     these with another status, such as 401 or 500               502
-    ``InvalidRequestError``                                     400
-    ``DeadlineExceededError``                                   504
+    ``InvalidRequestError`` about arguments of an operation     400
+    other ``DeadlineExceededError``                             504
     other ``TransportError``, ``PagingError``                   502
-    all else                                                    500
+    all else, such as another ``JournalError``                  500
     ==========================================================  ==================================
     """
     if isinstance(found, WriteError):
@@ -100,6 +104,14 @@ def status_of(found: Outcome[Any] | BaseException, *, applied: int = 200) -> int
         return _status_of_outcome(found, applied)
     if isinstance(found, ServiceError):
         return _status_of_refusal(found)
+    if isinstance(found, JournalError):
+        return _status_of_journal(found)
+    if isinstance(found, DeadlineExceededError) and found.goes_on:
+        return _ACCEPTED
+    if isinstance(found, KeyConflictError):
+        return _CONFLICT
+    if isinstance(found, InvalidRequestError):
+        return _BAD_REQUEST if _is_of_caller(found) else _INTERNAL
     for kind, status in _STATUSES:
         if isinstance(found, kind):
             return status
@@ -108,16 +120,26 @@ def status_of(found: Outcome[Any] | BaseException, *, applied: int = 200) -> int
 
 def answer_to(error: BaseException) -> WebAnswer:
     """
-    Return what to answer when a call has raised *error*: a status, and a body with ``error`` and ``message``.
+    Return what to answer when a call has raised *error*.
 
-    The body says what is wrong with the caller's own request, and nothing of your credential, your journal
-    or the network. ``Retry-After`` is passed on.
+    The body has ``verdict``, ``value``, ``message`` and ``attempts``, as that of an ``Outcome`` has, and
+    a code, ``error``. The first, second and fourth are ``None`` if *error* is not a ``WriteError``. It says
+    what is wrong with the caller's own request, and nothing of your credential, your journal or the network.
+    ``Retry-After`` is passed on.
     """
     status = status_of(error)
     cause = error
     if isinstance(error, WriteError) and error.outcome.error is not None:
         cause = error.outcome.error
-    return WebAnswer(status, _body(cause, status), _headers(cause, status))
+    code, message = _code_and_message(cause, status)
+    body = {**_of_write(error), "message": message, "error": code}
+    return WebAnswer(status, body, _headers(cause, status))
+
+
+def has_newer_write(outcome: OutcomeBase[Any]) -> bool:
+    """Return whether the write was not applied because a newer one to the same thing was sent, or may be."""
+    is_not_applied = outcome.verdict is Verdict.NOT_APPLIED
+    return is_not_applied and outcome.evidence.cause in _NEWER_WRITE
 
 
 def _status_of_outcome(outcome: OutcomeBase[Any], applied: int) -> int:
@@ -129,8 +151,7 @@ def _status_of_outcome(outcome: OutcomeBase[Any], applied: int) -> int:
         case Verdict.SUPERSEDED:
             return _CONFLICT
         case Verdict.NOT_APPLIED:
-            is_overtaken = outcome.evidence.cause in _NEWER_WRITE
-            return _CONFLICT if is_overtaken else _UNAVAILABLE
+            return _CONFLICT if has_newer_write(outcome) else _UNAVAILABLE
         case Verdict.REFUSED:
             refusal = outcome.error
             if isinstance(refusal, ServiceError):
@@ -144,13 +165,51 @@ def _status_of_refusal(error: ServiceError) -> int:
     return _UNAVAILABLE if isinstance(error, RateLimitedError) else _BAD_GATEWAY
 
 
-def _body(cause: BaseException, status: int) -> dict[str, Any]:
+def _status_of_journal(error: JournalError) -> int:
+    if error.is_missing:
+        return _NOT_FOUND
+    return _CONFLICT if error.is_conflict else _INTERNAL
+
+
+def _is_of_caller(error: InvalidRequestError) -> bool:
+    """
+    Return whether *error* is about what a caller may have sent: arguments of an operation, or a resume token.
+
+    Otherwise this application has used the package in a wrong way, for example with a closed connection.
+    """
+    names = {"token", "max"}
+    operation = BY_NAME.get(error.operation or "")
+    if operation is not None:
+        names |= _OF_WRITES
+        names |= {parameter.name for parameter in operation.parameters}
+    return all(_argument_in(problem) in names for problem in error.problems)
+
+
+def _argument_in(problem: str) -> str:
+    """Return the name of the argument that *problem* is about: of ``graph.nodes[0].id: …``, that is graph."""
+    field, _, _ = problem.partition(":")
+    name, _, _ = field.partition(".")
+    return name.partition("[")[0]
+
+
+def _of_write(error: BaseException) -> dict[str, Any]:
+    """Return what the body says of a write."""
+    if not isinstance(error, WriteError):
+        return {"verdict": None, "value": None, "attempts": None}
+    outcome = error.outcome
+    return {
+        "verdict": str(outcome.verdict),
+        "value": without_secrets(unstructure(outcome.value)),
+        "attempts": outcome.attempts,
+    }
+
+
+def _code_and_message(cause: BaseException, status: int) -> tuple[str, str]:
     if isinstance(cause, InvalidRequestError) and status == _BAD_REQUEST:
-        return {"error": "invalid_request", "message": "; ".join(cause.problems)}
+        return "invalid_request", "; ".join(cause.problems)
     if isinstance(cause, ServiceError) and cause.status == status:
-        return {"error": cause.code or "refused", "message": cause.message or ""}
-    code, message = _WORDS.get(status, ("refused", "It was refused."))
-    return {"error": code, "message": message}
+        return cause.code or "refused", cause.message or ""
+    return _WORDS.get(status, ("refused", "It was refused."))
 
 
 def _headers(cause: BaseException, status: int) -> dict[str, str]:

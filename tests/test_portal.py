@@ -350,14 +350,30 @@ def test_portal_of_no_function(make):
         Portal(make)
 
 
-@pytest.mark.parametrize("awaitable", [None, 7, who, "text"])
-def test_call_of_what_cannot_be_awaited(portal, awaitable):
-    """It is refused in words, in the calling thread."""
-    with pytest.raises(
-        ConfigurationError,
-        match=r"is not awaitable\. Pass what an async method returns",
-    ):
-        portal.call(awaitable)
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        (None, "Pass what an async method returns"),
+        ("text", "Pass what an async method returns"),
+        (who, "Call it, and pass what it returns"),
+        (whose(), r"Pass it to portal\.iterate"),
+        (asyncio.Lock(), r"Pass it to portal\.enter"),
+    ],
+    ids=["none", "text", "function", "generator", "manager"],
+)
+def test_call_of_what_cannot_be_awaited(portal, given, advice):
+    """It is refused in words, in the calling thread, which say how it is used."""
+    for call in (portal.call, portal.submit):
+        with pytest.raises(ConfigurationError, match=rf"is not awaitable\. {advice}"):
+            call(given)
+
+
+def test_iteration_over_what_is_no_list(portal):
+    """It is refused in words; a coroutine is for ``call``."""
+    with pytest.raises(ConfigurationError, match=r"Pass it to portal\.call"):
+        next(portal.iterate(who()))
+    with pytest.raises(ConfigurationError, match="Pass a list of the client's"):
+        next(portal.iterate([1, 2]))
 
 
 def test_call_from_its_own_loop(portal):

@@ -33,6 +33,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.json_form import plain_error
+from invsvc_async.web import has_newer_write
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
@@ -235,8 +236,7 @@ def _next_of(operation: Operation, outcome: AnyOutcome) -> str:
     error = outcome.error
     if outcome.verdict is Verdict.REFUSED and isinstance(error, ServiceError):
         return _REFUSED_FOR_NOW.get(error.status, _NEXT[Verdict.REFUSED])
-    is_overtaken = "overtaken" in (outcome.evidence.cause or "")
-    if outcome.verdict is Verdict.NOT_APPLIED and is_overtaken:
+    if has_newer_write(outcome):
         return _OVERTAKEN
     if outcome.verdict is Verdict.APPLIED and outcome.secret == "lost":
         return "Tell the person you work for that the secret was lost."

@@ -125,7 +125,7 @@ def one(cls: type[T], envelope: Envelope) -> T:
     raw = envelope.raw
     if not isinstance(raw, Raw):
         raise UnreadableResponseError(
-            f"the answer has no {cls.__name__}. Check the base URL. Look at .raw.",
+            f"the answer has no {cls.__name__}. Look at .raw, which shows who answered.",
             raw=envelope.content,
         )
     meta = meta_of(envelope)
@@ -143,7 +143,7 @@ def many(cls: type[T], envelope: Envelope) -> tuple[T, ...]:
     """
     if envelope.raw is None:
         raise UnreadableResponseError(
-            f"the answer has no list of {cls.__name__}. Check the base URL. Look at .raw.",
+            f"the answer has no list of {cls.__name__}. Look at .raw, which shows who answered.",
             raw=envelope.content,
         )
     return decode_items(cls, envelope.raw)

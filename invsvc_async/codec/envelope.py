@@ -330,7 +330,7 @@ def _unreadable(
     lead = f"{operation}: " if operation else ""
     return errors.UnreadableResponseError(
         f"{lead}{answer} is not as the specification describes ({found}; {why})."
-        " Check the base URL. Look at .raw.",
+        " Look at .raw, which shows who answered: the service, a proxy, or another base URL.",
         operation=operation,
         status=status,
         raw=content,

@@ -199,7 +199,8 @@ class Keys:
             why = ", because it is being done" if is_held else ""
             raise JournalError(
                 f"forget: the write under the key {key!r} may have been sent, and has no verdict{why}. Await "
-                "it, or resolve it."
+                "it, or resolve it.",
+                is_conflict=True,
             )
         return False
 

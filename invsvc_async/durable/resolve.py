@@ -171,7 +171,8 @@ async def resolve(
     seen = await entry_of(store, name)
     if seen is None:
         raise JournalError(
-            f"{called} is not there. Check the key, and that this is its journal."
+            f"{called} is not there. Check the key, and that this is its journal.",
+            is_missing=True,
         )
     if expected is not None and not is_same_row(seen, expected):
         raise changed_meanwhile(called)
@@ -183,7 +184,8 @@ async def resolve(
     )
     if identity is not None and intent.identity != identity:
         raise JournalError(
-            f"{called} is another one than that of the intent. Nothing was stored."
+            f"{called} is another one than that of the intent. Nothing was stored.",
+            is_conflict=True,
         )
     value = _value_of(intent, finding)
     before = Record() if seen.verdict is None else verdict_and_record(seen)[1]
@@ -221,17 +223,20 @@ def _check_open(
     verdict, record = verdict_and_record(entry)
     if verdict in _FINAL:
         raise JournalError(
-            f"{called} has the verdict {verdict}, which is final. Nothing was stored."
+            f"{called} has the verdict {verdict}, which is final. Nothing was stored.",
+            is_conflict=True,
         )
     if entry.intent is None:
         raise JournalError(
-            f"{called} was pruned, so there is nothing to resolve. Nothing was stored."
+            f"{called} was pruned, so there is nothing to resolve. Nothing was stored.",
+            is_conflict=True,
         )
     if verdict is Verdict.UNKNOWN:
         return
     if not finding.applied:
         raise JournalError(
-            f"{called} has the verdict {verdict} already: it did not happen, and may be done again."
+            f"{called} has the verdict {verdict} already: it did not happen, and may be done again.",
+            is_conflict=True,
         )
     if record.basis == "never sent":
         raise _never_sent(called)
@@ -239,7 +244,9 @@ def _check_open(
 
 def _never_sent(called: str) -> JournalError:
     return JournalError(
-        f"{called} was never sent, so there is nothing to find out. Run it, or delete it. Nothing was stored."
+        f"{called} was never sent, so there is nothing to find out. Run it, or delete it. Nothing was "
+        "stored.",
+        is_conflict=True,
     )
 
 
@@ -247,7 +254,8 @@ def is_being_done(key: str) -> JournalError:
     """Return the error for a write of which this process has a run."""
     return JournalError(
         f"resolve: the write under the key {key!r} is being done by this process. Wait for its verdict. "
-        "Nothing was stored."
+        "Nothing was stored.",
+        is_conflict=True,
     )
 
 

@@ -49,7 +49,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from invsvc_async.client import Client
-from invsvc_async.engines.again import RUN_AGAIN
+from invsvc_async.engines.again import runs_again
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.sender import check_journal
 from invsvc_async.engines.task_writes import task_key, task_result
@@ -203,9 +203,9 @@ def _final() -> Generator[None]:
     """Raise Airflow's final error instead of an error after which another run would fail, too."""
     try:
         yield
-    except RUN_AGAIN:
-        raise
     except InvsvcError as error:
+        if runs_again(error):
+            raise
         raise AirflowFailException(f"{type(error).__name__}: {error}") from error
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async.client import Client
-from invsvc_async.engines.again import RUN_AGAIN
+from invsvc_async.engines.again import RUN_AGAIN, is_overtaken
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.task_writes import client_of_process
 from invsvc_async.engines.versions import require
@@ -51,7 +51,8 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
 
     A worker process opens its client at its first task, after the fork, and keeps it. ``make_client`` makes
     it: override it, for ``on_secret`` for example. A task runs again after the errors in
-    ``autoretry_for``, with backoff, and after the kill of its worker.
+    ``autoretry_for``, with backoff, and after the kill of its worker; not if a newer write has overtaken its
+    own.
     """
 
     abstract = True
@@ -70,6 +71,19 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
         """Run the task; its process has the client meanwhile."""
         with portal_of(self.make_client, keep=True):
             return super().__call__(*args, **kwargs)
+
+    def retry(  # Any: as the engine has it
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: BaseException | None = None,
+        *others: Any,
+        **options: Any,
+    ) -> Any:
+        """Have the task run again, unless a newer write has overtaken that of the task: then raise *exc*."""
+        if exc is not None and is_overtaken(exc):
+            raise exc
+        return super().retry(args, kwargs, exc, *others, **options)
 
     @property
     def client(self) -> Client:

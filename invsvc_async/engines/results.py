@@ -10,6 +10,7 @@ import attrs
 
 from invsvc_async.errors import InvsvcError, RateLimitedError
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.web import has_newer_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,8 +75,7 @@ class RowResult:
             message=" ".join(sentence for sentence in sentences if sentence),
             replayed=outcome.replayed,
             secret=getattr(outcome.value, "secret", None) if is_new else None,
-            runs_again=outcome.verdict in _OPEN
-            or isinstance(outcome.error, RateLimitedError),
+            runs_again=_may_be_applied(outcome),
         )
 
     @classmethod
@@ -167,6 +167,13 @@ class PartCounts:
 
 class IncompleteError(InvsvcError):
     """Not all rows of a table were applied. The message has the counts, and the first such row."""
+
+
+def _may_be_applied(outcome: AnyOutcome) -> bool:
+    """Return whether the row may be applied if it is sent again."""
+    if has_newer_write(outcome):
+        return False
+    return outcome.verdict in _OPEN or isinstance(outcome.error, RateLimitedError)
 
 
 def _why(outcome: AnyOutcome) -> str:

@@ -85,7 +85,7 @@ class RowSender(Generic[R]):
         iterator is left early, what is under way is cancelled: run again, the rows go on from there.
         """
         try:
-            yield from self._sent(iter(rows))
+            yield from self._sent(_iterated(rows))
         finally:
             for future, write in [*self._under_way.items()]:
                 future.cancel()
@@ -179,6 +179,27 @@ class RowSender(Generic[R]):
             yield future.result()
         elif self._failure is None:
             self._failure = error
+
+
+def _iterated(rows: Iterable[R]) -> Iterator[R]:
+    """
+    Return an iterator of *rows*.
+
+    Raises:
+        ConfigurationError: They are a frame, of which an iterator has the names of its columns, or none.
+    """
+    if callable(getattr(rows, "to_dict", None)) and hasattr(rows, "columns"):
+        raise _misuse(
+            "rows",
+            f"takes an iterable of rows, not a {type(rows).__name__}. For one of pandas, pass "
+            "frame.to_dict('records')",
+        )
+    try:
+        return iter(rows)
+    except TypeError:
+        raise _misuse(
+            "rows", f"takes an iterable of rows, not {type(rows).__name__}"
+        ) from None
 
 
 async def _run(write: AnyWrite, key: str, place: RowPlace, note: str) -> RowResult:

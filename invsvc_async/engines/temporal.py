@@ -62,11 +62,17 @@ run of the workflow (a reset, a retry of the workflow, ``continue_as_new``) star
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from invsvc_async.client import Client
-from invsvc_async.engines.again import MOST_RUNS, failing_again, seconds_before
+from invsvc_async.engines.again import (
+    MOST_RUNS,
+    failing_again,
+    is_overtaken,
+    seconds_before,
+)
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.task_writes import (
     client_of_process,
@@ -74,7 +80,7 @@ from invsvc_async.engines.task_writes import (
     task_result,
 )
 from invsvc_async.engines.versions import require
-from invsvc_async.errors import RateLimitedError
+from invsvc_async.errors import RateLimitedError, WriteNotAppliedError
 
 require("temporalio", 1, 18)
 from temporalio import activity  # noqa: E402 - of a version that fits
@@ -83,7 +89,7 @@ from temporalio.exceptions import ApplicationError  # noqa: E402 - as above
 from temporalio.plugin import SimplePlugin  # noqa: E402 - as above
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
     from invsvc_async.writes.write import Write
 
@@ -131,9 +137,11 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
 
         Raises:
             InvsvcError: As of awaiting the write.
-            ApplicationError: The service limits requests, and said when to come back.
+            ApplicationError: The service limits requests, and said when to come back; or a newer write has
+                overtaken this one.
         """
-        return await self._sent(write.keyed(_key(key, name)))
+        with _told():
+            return await self._sent(write.keyed(_key(key, name)))
 
     def _own_activity(self) -> Callable[..., Any]:  # Any: plain values
         """Return the activity for writes as data."""
@@ -141,7 +149,8 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
         async def write(line: dict[str, Any], key: str = "") -> dict[str, Any]:
             own = _key(key or str(line.get("key") or ""), "")
             described = self.client.write_from(line).keyed(own)
-            return task_result(own, await self._sent(described.outcome()))
+            with _told():
+                return task_result(own, await self._sent(described.outcome()))
 
         activity.defn(name="invsvc_write")(write)  # marks it
         return write
@@ -152,10 +161,21 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
             try:
                 await _beating(sent)
                 return sent.result()
-            except RateLimitedError as error:
-                raise _later(error) from error
             finally:
                 sent.cancel()  # does nothing if it has ended
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Tell Temporal when to run the activity again, or that it need not, where no class of errors does."""
+    try:
+        yield
+    except RateLimitedError as error:
+        raise _later(error) from error
+    except WriteNotAppliedError as error:
+        if is_overtaken(error):
+            raise _final(error) from error
+        raise
 
 
 def _key(key: str, name: str) -> str:
@@ -175,6 +195,14 @@ async def _beating(sent: asyncio.Future[T]) -> None:
         await asyncio.wait({sent}, timeout=pause)
         if limit:
             activity.heartbeat()
+
+
+def _final(error: WriteNotAppliedError) -> Exception:
+    """Return the error after which Temporal does not run an activity again."""
+    final: Exception = ApplicationError(
+        str(error), type=type(error).__name__, non_retryable=True
+    )
+    return final
 
 
 def _later(error: RateLimitedError) -> Exception:

@@ -282,7 +282,11 @@ class _Event(Portable):
 
     @property
     def dedupe_key(self) -> str | None:
-        """The id in every delivery of this event; ``None`` if the body has none."""
+        """
+        The id in every delivery of this event, such as ``evt_…``; ``None`` if the body has none.
+
+        Stores, and ``invsvc events``, have it after the family of a signed event: ``sat:evt_…``.
+        """
         return self.id
 
     @property

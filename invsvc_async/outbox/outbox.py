@@ -262,9 +262,9 @@ class Outbox(Uncopied):
         once. Until the transaction ends, others that enqueue writes to the same thing wait for it.
 
         Raises:
-            InvalidRequestError: *connection* is not in a transaction, or not of a supported kind; the outbox
-                has another write under this key; the write has begun or has a user-supplied reader. Nothing
-                was inserted.
+            KeyConflictError: The outbox has another write under this key. Nothing was inserted.
+            InvalidRequestError: *connection* is not in a transaction, or not of a supported kind; the write
+                has begun or has a user-supplied reader. Nothing was inserted.
             JournalError: The outbox is not open, or its own connection failed. Nothing was inserted.
             ConfigurationError: It belongs to another event loop. Nothing was inserted.
             Exception: An error of the driver, as it is.
@@ -287,7 +287,7 @@ class Outbox(Uncopied):
         are about to do so wait for it.
 
         Raises:
-            InvalidRequestError: As :meth:`enqueue`. Nothing was inserted.
+            KeyConflictError, InvalidRequestError: As :meth:`enqueue`. Nothing was inserted.
             JournalError: The database has none, or it was opened with ``reading=True``. Nothing was inserted.
             Exception: An error of the driver, as it is.
         """
@@ -312,7 +312,7 @@ class Outbox(Uncopied):
 
         Raises:
             WriteError, ServiceError: As awaiting it does.
-            InvalidRequestError: As :meth:`enqueue`.
+            KeyConflictError, InvalidRequestError: As :meth:`enqueue`.
             JournalError: The outbox is closed, the database stayed away, or the write was deleted meanwhile.
         """
         spec = self._accepted(write)
@@ -555,7 +555,7 @@ class Outbox(Uncopied):
         or ``invsvc outbox work``, this waits until there is one, or for *timeout* seconds.
 
         Raises:
-            DeadlineExceededError: There was none within *timeout* seconds. The write stays as it is.
+            DeadlineExceededError: There was none within *timeout* seconds. The write goes on.
             JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
         """
         self._check_loop()
@@ -566,7 +566,8 @@ class Outbox(Uncopied):
         except TimeoutError:
             raise DeadlineExceededError(
                 f"outbox: the write of {key!r} got no verdict within {timeout} s. Wait again, and check that "
-                "a process dispatches this outbox, and that the transaction was committed."
+                "a process dispatches this outbox, and that the transaction was committed.",
+                goes_on=True,
             ) from None
 
     # Any: as in get

@@ -448,7 +448,10 @@ def _by_list(known: Known, reading: Reading) -> Finding:
 def _not_listed(known: Known, reading: Reading, items: list[Wire]) -> Finding:
     """Return the finding about a create if none of the listed *items* can be its effect."""
     if reading.full or reading.raw_count >= known.kind.most_listed:
-        reason = "the list is full and has no cursor, so it may be incomplete"
+        reason = (
+            f"the list is full, and has no second page: delete {known.kind.thing}s that nobody needs, then "
+            "settle it again"
+        )
         return CannotTell(reason, cause="list full")
     if _may_be_hidden(known, items):
         wanted = _wanted(known)[str(known.kind.hidden_by)]

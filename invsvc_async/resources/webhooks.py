@@ -257,8 +257,9 @@ class Webhooks(Resource):
                 without a tag, so that it may be another program's. It was not deleted.
             ConfigurationError: The client has no journal, or no ``on_secret``.
             SecretLostError: Each new secret was lost as well.
-            WriteError, ServiceError: The create or the delete did not come about; ``intent.key`` says which.
-            TransportError, DeadlineExceededError: The webhook could not be read.
+            WriteError: The create or the delete did not come about; ``intent.key`` says which.
+            ServiceError: One of them was refused, or the first read of the webhook.
+            TransportError, DeadlineExceededError: That read failed: nothing was sent.
             JournalError: The journal cannot be used.
 
         Spec: Endpoints, Webhooks.

@@ -168,7 +168,7 @@ def test_steps_of_the_test_kit() -> None:
         for step in re.findall(r'`"([^"]+)"`', line.split(" | ")[0])
     ]
 
-    assert len(steps) > 10
+    assert len(steps) > 2
     Simulator().script(
         "webhooks.create", *(step for step in steps if not step.startswith("stale"))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import re
 
 import pytest
@@ -36,6 +37,21 @@ def test_links_of_page(page) -> None:
     ]
 
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if re.search("^.. auto", page.read_text(), re.MULTILINE)],
+    ids=lambda page: page.stem,
+)
+def test_page_made_of_docstrings(page) -> None:
+    """As a file it has none of their text, so a comment says by which command that is read."""
+    before, _, _ = page.read_text().partition("```{eval-rst}")
+    [name] = re.findall(
+        r"^% Signatures and texts: python -m pydoc (\S+)$", before, re.MULTILINE
+    )
+
+    assert pydoc.locate(name)
 
 
 def test_list_of_all_pages() -> None:

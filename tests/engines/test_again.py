@@ -13,16 +13,21 @@ from invsvc_async import (
     SecretLostError,
     ServerError,
     ServiceError,
+    Verdict,
     WriteError,
+    WriteNotAppliedError,
     WriteSupersededError,
 )
 from invsvc_async.engines.again import (
     MOST_RUNS,
     RUN_AGAIN,
     failing_again,
+    runs_again,
     seconds_before,
 )
+from invsvc_async.engines.results import RowResult
 from invsvc_async.engines.task_writes import task_key
+from invsvc_async.testing import quick_client
 
 
 def limited(seconds):
@@ -55,6 +60,51 @@ def test_failing_again():
     assert WriteSupersededError in others
     assert not others & {AmbiguousWriteError, ServerError, WriteError, ServiceError}
     assert not any(issubclass(each, RUN_AGAIN) for each in others)
+
+
+@pytest.fixture
+async def keyed(service, tmp_path):
+    """Yield a function that renames one journey under a key."""
+    journey = service.seed_journey()["id"]
+    async with quick_client(service, journal=tmp_path / "calls.db") as client:
+        yield lambda key: client.journeys.update(journey, name=key).keyed(key)
+
+
+def names(service):
+    return [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
+
+
+async def test_write_that_had_no_effect(service, keyed):
+    """Its task runs again, and the next run does the write."""
+    service.script("journeys.update", "reset", "reset")
+    outcome = await keyed("order-1").outcome()
+    with pytest.raises(WriteNotAppliedError) as caught:
+        outcome.unwrap()
+    assert runs_again(caught.value)
+    assert RowResult.of("order-1", outcome).runs_again
+    assert names(service) == []
+
+    await keyed("order-1")
+    assert names(service) == ["order-1"]
+
+
+async def test_write_that_a_newer_one_has_overtaken(service, keyed):
+    """Its task does not run again, because no run under its key would send it."""
+    service.script("journeys.update", "reset", "reset")
+    assert (await keyed("older").outcome()).verdict is Verdict.NOT_APPLIED
+    await keyed("newer")
+    arrived = service.arrivals("journeys.update")
+
+    for _ in range(2):
+        outcome = await keyed("older").outcome()
+        with pytest.raises(WriteNotAppliedError) as caught:
+            outcome.unwrap()
+        assert outcome.evidence.cause == "overtaken"
+        assert not runs_again(caught.value)
+        assert seconds_before(caught.value, 1) is None
+        assert not RowResult.of("older", outcome).runs_again
+    assert names(service) == ["newer"]
+    assert service.arrivals("journeys.update") == arrived
 
 
 def test_task_key():

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from invsvc_async import Client, ConfigurationError, KeyConflictError, ReconcilePolicy
+from invsvc_async import (
+    Client,
+    ConfigurationError,
+    KeyConflictError,
+    ReconcilePolicy,
+    ValidationFailedError,
+    WriteNotAppliedError,
+)
 from invsvc_async.testing import serving
 from tests.support.database import database
 
@@ -75,6 +82,27 @@ def test_task_that_is_limited(service, register):
     service.script("webhooks.create", "429 after 1", "503", "503")
     made = register.apply((URL,), task_id="order-17").get()
     assert [each.target for each in service.ledger.effects("webhooks.create")] == [made]
+
+
+def test_task_whose_write_is_overtaken(service):
+    """It fails in its first run: no further one would send its write."""
+    app = Celery("tasks", broker="memory://", set_as_current=False)
+    runs = []
+
+    @app.task(base=Quick, bind=True, name="rename")
+    def rename(task, name):
+        runs.append(name)
+        return task.send(task.client.journeys.update("jrn_1", name=name)).id
+
+    service.script("journeys.update", "400")
+    with pytest.raises(ValidationFailedError):
+        rename.apply(("older",), task_id="older", throw=True)
+    rename.apply(("newer",), task_id="newer", throw=True)
+    with pytest.raises(WriteNotAppliedError):
+        rename.apply(("older",), task_id="older", throw=True)
+    assert runs == ["older", "newer", "older"]
+    names = [each.body["name"] for each in service.ledger.effects("journeys.update")]
+    assert names == ["newer"]
 
 
 def test_two_writes_of_a_task(service, register):

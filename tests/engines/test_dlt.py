@@ -92,6 +92,27 @@ def test_rows_that_may_be_applied_later(service, tmp_path):
     assert names(service) == {row["order"]: 1 for row in rows}
 
 
+def test_row_that_is_overtaken(service, tmp_path):
+    """The load fails at once: no further run would send its write."""
+    service.script("journeys.update", "400")
+    older, newer = rows_of(service, many=4)[::3]
+    with pytest.raises(PipelineStepFailed, match="1 refused"):
+        pipeline(tmp_path / "a").run([older], table_name="orders")
+    pipeline(tmp_path / "b").run([newer], table_name="orders")
+    runs = []
+
+    def counted(client, row):
+        runs.append(row)
+        return write_of(client, row)
+
+    destination = writes(counted, key="order", client=made)
+    again = dlt.pipeline("orders", pipelines_dir=str(tmp_path / "c"), destination=destination)  # fmt: skip
+    with pytest.raises(PipelineStepFailed, match="1 not applied"):
+        again.run([older], table_name="orders")
+    assert len(runs) == 1
+    assert names(service) == {newer["order"]: 1}
+
+
 def test_column_that_is_not_there(service, tmp_path):
     """It is said in words, and the load is not run again."""
     destination = writes(write_of, key="ordr", client=made)

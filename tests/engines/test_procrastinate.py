@@ -129,6 +129,28 @@ async def test_job_that_runs_again(service, app, register):
     assert len(targets(service)) == 2
 
 
+async def test_job_whose_write_is_overtaken(service, app):
+    """It fails at once: no further run would send its write."""
+    keyed = KeyedJobs(app, made, stalled=None)
+
+    @app.task(name="rename", pass_context=True, retry=Soon())
+    async def rename(context, name):
+        await keyed.send(context, keyed.client.journeys.update("jrn_1", name=name))
+
+    service.script("journeys.update", "400")
+    async with app.open_async():
+        for name in ("older", "newer"):
+            await rename.defer_async(name=name)
+            await done(app)
+        older = app.connector.jobs[1]
+        older["status"] = "todo"  # somebody has it run again
+        before = older["attempts"]
+        assert await done(app) == ["failed", "succeeded"]
+        assert older["attempts"] - before <= 1
+    names = [each.body["name"] for each in service.ledger.effects("journeys.update")]
+    assert names == ["newer"]
+
+
 async def test_two_writes_of_a_job(service, app):
     """The second needs a name; without one, its key has another write, and the job fails at once."""
     keyed = KeyedJobs(app, made, stalled=None)

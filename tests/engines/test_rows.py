@@ -361,6 +361,34 @@ def test_arguments_of_no_use(service, client, changed, said):
     assert service.arrivals("webhooks.create") == 0
 
 
+class Frame:
+    """Stands in for a frame of pandas, which is iterated over by the names of its columns."""
+
+    columns = ("order", "url")
+
+    def __iter__(self):
+        return iter(self.columns)
+
+    def to_dict(self, orient):
+        return rows(3)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (Frame(), r"not a Frame\. .* frame\.to_dict\('records'\)"),
+        (None, "not NoneType"),
+    ],
+)
+def test_rows_that_are_no_rows(service, client, given, said):
+    """It is said in words what to pass instead; nothing is sent."""
+    with pytest.raises(
+        ConfigurationError, match=f"rows: takes an iterable of rows, {said}"
+    ):
+        sent(given, creates, client)
+    assert not service.ledger.effects()
+
+
 def test_writes_of_another_client(service, client):
     """They would not be counted, nor sent in this loop: it is said in words."""
     other = Client(service.base_url, ApiKey(service.api_key))

@@ -8,7 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from invsvc_async import Client, KeyConflictError, ReconcilePolicy, SecretLostError
+from invsvc_async import (
+    Client,
+    KeyConflictError,
+    ReconcilePolicy,
+    SecretLostError,
+    ValidationFailedError,
+)
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.testing import serving
 from tests.support.database import database
@@ -138,6 +144,30 @@ async def test_service_that_says_when_to_come_back(service, register):
     assert caught.value.next_retry_delay == timedelta(seconds=7)
     assert not caught.value.non_retryable
     assert not targets(service)
+
+
+async def test_activity_whose_write_is_overtaken(service, invsvc):
+    """Temporal does not run it again: no further run would send its write."""
+
+    @activity.defn
+    async def rename(name: str) -> str:
+        write = invsvc.client.journeys.update("jrn_1", name=name)
+        return (await invsvc.send(write, key=name)).id
+
+    [own] = invsvc.activities
+    service.script("journeys.update", "400")
+    with pytest.raises(ValidationFailedError):
+        await environment().run(rename, "older")
+    await environment().run(rename, "newer")
+    arguments = {"journey": "jrn_1", "name": "older"}
+    line = {"operation": "journeys.update", "arguments": arguments, "key": "older"}
+    for function, argument in ((rename, "older"), (own, line)):
+        with pytest.raises(ApplicationError) as caught:
+            await environment(attempt=2).run(function, argument)
+        assert caught.value.non_retryable
+        assert caught.value.type == "WriteNotAppliedError"
+    names = [each.body["name"] for each in service.ledger.effects("journeys.update")]
+    assert names == ["newer"]
 
 
 async def test_heartbeats(service, register):

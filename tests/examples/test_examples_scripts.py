@@ -40,6 +40,15 @@ def test_batch_job_with_a_refusal(service):
     assert job.stdout.startswith("nowhere refused")
 
 
+@pytest.mark.parametrize("name", ["batch_job.py", "sync_script.py"])
+def test_script_without_arguments(name):
+    """It says which it needs."""
+    script = ran(name)
+
+    assert script.returncode == 1
+    assert script.stderr.startswith("arguments: are missing. Pass ")
+
+
 def test_template_of_a_ci(tmp_path, monkeypatch):
     """Its commands, without the installation, succeed in a project with the test of the page and README's program."""
     monkeypatch.chdir(tmp_path)

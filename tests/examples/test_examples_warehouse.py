@@ -151,8 +151,12 @@ def test_warehouse_that_is_killed(service, here):
     assert service.arrivals("invoices.egress") - before == 5
 
 
+def changed_rows():
+    return {each["uuid"] for each in rows("invoices") if each["status"] == "changed"}
+
+
 def test_change_within_the_lookback(service, here):
-    """A change of an invoice that was loaded long ago is seen while it is young enough, and then no more."""
+    """A run sees what has changed within its own LOOKBACK, whatever that of the run before was."""
     service.seed_invoices(200)
     by_age = sorted(
         service.book().invoices.items.values(), key=lambda each: each["created_at"]
@@ -161,14 +165,24 @@ def test_change_within_the_lookback(service, here):
     loaded()
     for record in (egress[0], egress[-2]):
         change(service, record, status="changed")
-    loaded(lookback=0.0)  # takes effect from the load after it
     loaded(lookback=0.0)
-    change(service, egress[1], status="changed")
+    assert changed_rows() == set()
     loaded()
+    change(service, egress[1], status="changed")
+    loaded(lookback=0.0)
 
-    assert {each["uuid"] for each in rows("invoices") if each["status"] == "changed"} == {
-        egress[0]["uuid"], egress[-2]["uuid"],
-    }  # fmt: skip
+    assert changed_rows() == {egress[0]["uuid"], egress[-2]["uuid"]}
+
+
+def test_program_without_a_file(here):
+    """It says what it needs."""
+    program = ROOT / "examples/warehouse.py"
+    ran = subprocess.run(  # noqa: S603 - the example
+        [sys.executable, str(program)], capture_output=True, text=True, check=False
+    )
+
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("file: is missing. ")
 
 
 def test_two_files(service, here, monkeypatch):

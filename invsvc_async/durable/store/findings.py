@@ -149,12 +149,14 @@ def _change(
 def _is_alive(called: str) -> JournalError:
     return JournalError(
         f"{called} belongs to a living process, which finds out what became of it. Wait for its verdict, or "
-        "end that process. Nothing was stored."
+        "end that process. Nothing was stored.",
+        is_conflict=True,
     )
 
 
 def changed_meanwhile(called: str) -> JournalError:
     """Return the error for a write that is not as it was seen."""
     return JournalError(
-        f"{called} was changed at the same time. Look at it again. Nothing was stored."
+        f"{called} was changed at the same time. Look at it again. Nothing was stored.",
+        is_conflict=True,
     )

@@ -72,9 +72,10 @@ class Delivery:
     """
     What a receiver stores of an event.
 
-    ``key`` is the event's ``dedupe_key``; ``body`` is ``None`` if only the claim is stored, because the
-    sender will send the event again.  It is for the handler called ``handler``, or for all if that is empty.
-    Those with one ``ordering_key`` are handled one after the other.
+    ``key`` is the event's ``dedupe_key``, of a signed event after its family (``sat:evt_…``,
+    ``invoice_batch:evt_…``), because each family has ids of its own.  ``body`` is ``None`` if only the claim
+    is stored, because the sender will send the event again.  It is for the handler called ``handler``, or for
+    all if that is empty.  Those with one ``ordering_key`` are handled one after the other.
     """
 
     key: str | None
