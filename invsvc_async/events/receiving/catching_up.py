@@ -77,12 +77,12 @@ class CatchUpSummary:
     def explain(self) -> str:
         """Return in words what was found, and what cannot be caught up."""
         found = (
-            f"{self.objects} invoices on {self.pages} pages, created from {self.since} until {self.until}: "
-            f"{self.handed} events handed over, {self.known} known."
+            f"Invoices created from {self.since} until {self.until}: {self.objects}, on {self.pages} pages. "
+            f"Events handed over: {self.handed}; known: {self.known}."
         )
         lines = [found]
         if self.passed_over:
-            lines.append(f"{self.passed_over} invoices have no usable uuid.")
+            lines.append(f"Invoices without a usable uuid: {self.passed_over}.")
         lines += self.doubts()
         if self.types:
             lines.append(_NOT_SHOWN)

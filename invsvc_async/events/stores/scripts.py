@@ -539,7 +539,9 @@ class ScriptedStore(CatchUpStore):
         found = yield _FIRST_HANDLED, ()
         if not found:
             return None
-        return max(time for (time,) in (*found, *(yield _UNKNOWN, ())))
+        times: list[float] = [time for (time,) in found]
+        times += [received for (received,) in (yield _UNKNOWN, ())]
+        return max(times)
 
     @runs("aside")
     def _prune_some(self, text: str, age: float, rows: int) -> Script[int]:
