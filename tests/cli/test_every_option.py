@@ -995,7 +995,7 @@ OF_EVENTS = {
     "events catch-up": of_events("catch-up", " --since 9h", show=prints("Events handed over: 9;"))(
         **{name.strip("-"): each for name, each in (TEAM | PROFILE).items()},
         since=option("--since 90m", prints("Events handed over: 1;"), line="events catch-up --store events.db", instead="--since 9h"),
-        until=option("--until 90m", prints("Events handed over: 1;")),
+        until=option("--until 90m", prints("Events handed over: 8;")),
     ),
     "events stats": of_events("stats", show=prints("handled\t2"))(),
     "events prune": of_events("prune", " --older-than 0s", show=counts(2, "events pruned"))(

@@ -77,8 +77,8 @@ class CatchUpSummary:
     def explain(self) -> str:
         """Return in words what was found, and what cannot be caught up."""
         found = (
-            f"Invoices created from {self.since} until {self.until}: {self.objects}, on {self.pages} pages. "
-            f"Events handed over: {self.handed}; known: {self.known}."
+            f"Invoices created from {_shown(self.since)} until {_shown(self.until)}: {self.objects}, on "
+            f"{self.pages} pages. Events handed over: {self.handed}; known: {self.known}."
         )
         lines = [found]
         if self.passed_over:
@@ -93,14 +93,13 @@ class CatchUpSummary:
     def doubts(self) -> list[str]:
         """Return in words what the store may not know, if that matters."""
         if self.knows_from is None:
-            return [
-                "The store knows of no handled event: what was is handed over again."
-            ]
+            doubt = "The store has no handled event. If it has forgotten some, they are handed over again."
+            return [doubt]
         if self.since >= self.knows_from:
             return []
         doubt = (
-            f"What was handled before {self.knows_from} may be unknown to the store: of invoices that were "
-            "created before, events may be handled twice."
+            f"What was handled before {_shown(self.knows_from)} may be unknown to the store: events of "
+            "invoices that were created before may be handled twice."
         )
         return [doubt]
 
@@ -265,6 +264,10 @@ def _checked_times(
     if problems:
         raise InvalidRequestError(problems)
     return utc(first), utc(last)
+
+
+def _shown(moment: datetime) -> str:
+    return moment.isoformat(sep=" ", timespec="seconds")
 
 
 def _date(seconds: float) -> datetime:

@@ -234,6 +234,8 @@ async def test_pages_that_postgres_reads_do_not_grow_with_the_rows(
         operation = name
 
     async def analysed(connection: Any, text: str, *values: object) -> Any:
+        if text.lstrip().startswith("LOCK"):  # which has no plan
+            return await fetch(connection, text, *values)
         begin, undo = "BEGIN", "ROLLBACK"
         if connection.is_in_transaction():
             begin, undo = "SAVEPOINT before", "ROLLBACK TO SAVEPOINT before"
