@@ -271,4 +271,4 @@ def _shown(moment: datetime) -> str:
 
 
 def _date(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=0)
+    return datetime.fromtimestamp(seconds, UTC)

@@ -569,3 +569,33 @@ async def test_killed_at_any_page(service, reader, place):
     assert found.objects == 650
     assert found.known > 0
     assert app.handled() == Counter(("invoice.created", each.uuid) for each in lost)
+
+
+# --- at the same time
+
+
+async def test_delivery_that_is_being_stored(own_postgres):
+    """What another connection is storing at this moment is waited for, and known then."""
+    store = events.PostgresStore(own_postgres)
+    await store.open()
+    made_up = events.Delivery(
+        key=None, type="invoice.created", body=b"{}", subject="invoice.created:U-1"
+    )
+    async with connected(own_postgres) as other:
+        await other.execute("BEGIN")
+        await other.execute(
+            "INSERT INTO invsvc_delivery (key, type, body, state, due, received, subject) "
+            "VALUES ('d_1', 'invoice.created', '{}', 'open', 0, 0, 'invoice.created:U-1')"
+        )
+        putting = asyncio.create_task(store.put_unseen([[made_up]]))
+
+        async def has_come() -> bool:
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            async with connected(own_postgres) as third:
+                return putting.done() or await third.fetchval(waiting) > 0
+
+        await eventually(has_come)
+        await other.execute("COMMIT")
+    assert await putting == [False]
+    assert len(await store.events()) == 1
+    await store.close()

@@ -1,0 +1,71 @@
+"""Each mistake in catching up is noticed by the test that its list names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from invsvc_async import events
+from invsvc_async.testing import quick_client
+from tests.events.conftest import Kept
+from tests.events.receiving import test_catching_up as tests
+from tests.support.mutation import in_process, mutants_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [pytest.mark.one_python, pytest.mark.untraced]
+MISSED = (AssertionError, TimeoutError, pytest.fail.Exception)
+
+
+class Place:
+    """What the tests take: a service, its client, and where stores are."""
+
+    def __init__(self, service: Any, client: Any, folder: Path, request: Any) -> None:
+        self.folder = folder
+        self.request = request
+        self.given = (service, client)
+
+    @property
+    def file(self) -> str:
+        return str(self.folder / "events.db")
+
+
+SCENES = {
+    "outage": lambda at: tests.test_outage_of_an_hour(*at.given, at.file, "v1"),
+    "later": lambda at: tests.test_delivery_that_comes_later(*at.given, at.file),
+    "handlers": lambda at: tests.test_several_handlers_and_an_order(*at.given, at.file),
+    "times": lambda at: tests.test_times(*at.given, at.folder),
+    "says so": lambda at: tests.test_delivery_that_says_so(at.folder),
+    "first version": lambda at: tests.test_store_of_the_first_version(
+        *at.given, at.folder, "sqlite"
+    ),
+    "claim": lambda at: tests.test_claim_is_not_known(
+        Kept(events.SqliteStore(at.file))
+    ),
+    "being stored": lambda at: tests.test_delivery_that_is_being_stored(
+        at.request.getfixturevalue("own_postgres")
+    ),
+}
+
+
+@pytest.fixture
+async def at(service: Any, tmp_path: Path, request: Any) -> AsyncIterator[Place]:
+    async with quick_client(service) as client:
+        yield Place(service, client, tmp_path, request)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    mutants_in(Path(__file__).with_name("catching_up.patches")),
+    ids=lambda mutant: mutant.name,
+)
+async def test_mutant(mutant: Any, at: Place) -> None:
+    """It is noticed."""
+    [scene] = mutant.where
+    if scene == "being stored":
+        at.request.getfixturevalue("postgres")
+    with in_process(mutant), pytest.raises(MISSED):
+        await SCENES[scene](at)
