@@ -11,10 +11,11 @@ from invsvc_async import events
 from invsvc_async.testing import quick_client
 from tests.events.conftest import Kept
 from tests.events.receiving import test_catching_up as tests
+from tests.support.database import database
 from tests.support.mutation import in_process, mutants_in
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 pytestmark = [pytest.mark.one_python, pytest.mark.untraced]
 MISSED = (AssertionError, TimeoutError, pytest.fail.Exception)
@@ -23,14 +24,19 @@ MISSED = (AssertionError, TimeoutError, pytest.fail.Exception)
 class Place:
     """What the tests take: a service, its client, and where stores are."""
 
-    def __init__(self, service: Any, client: Any, folder: Path, request: Any) -> None:
+    def __init__(self, service: Any, client: Any, folder: Path) -> None:
         self.folder = folder
-        self.request = request
         self.given = (service, client)
 
     @property
     def file(self) -> str:
         return str(self.folder / "events.db")
+
+
+async def in_a_database(test: Callable[[str], Awaitable[None]]) -> None:
+    """Run *test* with a database of its own."""
+    async with database().fresh("mutants_of_catching_up") as address:
+        await test(address)
 
 
 SCENES = {
@@ -45,16 +51,14 @@ SCENES = {
     "claim": lambda at: tests.test_claim_is_not_known(
         Kept(events.SqliteStore(at.file))
     ),
-    "being stored": lambda at: tests.test_delivery_that_is_being_stored(
-        at.request.getfixturevalue("own_postgres")
-    ),
+    "being stored": lambda _: in_a_database(tests.test_delivery_that_is_being_stored),
 }
 
 
 @pytest.fixture
-async def at(service: Any, tmp_path: Path, request: Any) -> AsyncIterator[Place]:
+async def at(service: Any, tmp_path: Path) -> AsyncIterator[Place]:
     async with quick_client(service) as client:
-        yield Place(service, client, tmp_path, request)
+        yield Place(service, client, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,5 @@ async def at(service: Any, tmp_path: Path, request: Any) -> AsyncIterator[Place]
 async def test_mutant(mutant: Any, at: Place) -> None:
     """It is noticed."""
     [scene] = mutant.where
-    if scene == "being stored":
-        at.request.getfixturevalue("postgres")
     with in_process(mutant), pytest.raises(MISSED):
         await SCENES[scene](at)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from invsvc_async.models import Invoice, Page
 
 _log: Final = logging.getLogger("invsvc_async.events")
-_MARGIN: Final = timedelta(minutes=5)  # in which a delivery is still expected
+_MARGIN: Final = 300.0  # s in which a delivery is still expected
 _PAGE: Final = 100  # invoices
 _EVERY: Final = 10.0  # s between lines in the log
 _OF_EARLIER: Final = 100  # events of an earlier version, whose bodies are read at once
@@ -247,7 +247,7 @@ def _checked_times(
     """Return both times in UTC; *until* is by default a little before *now*, in s since the epoch."""
     problems: list[str] = []
     first = epoch_ms("since", since, problems)
-    last = round((now - _MARGIN.total_seconds()) * 1000)
+    last = round((now - _MARGIN) * 1000)
     if until is not None:
         last = epoch_ms("until", until, problems)
     if not problems and first > last:
