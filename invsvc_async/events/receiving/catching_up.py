@@ -83,25 +83,12 @@ class CatchUpSummary:
         lines = [found]
         if self.passed_over:
             lines.append(f"Invoices without a usable uuid: {self.passed_over}.")
-        lines += self.doubts()
+        lines += _doubts(self)
         if self.types:
             lines.append(_NOT_SHOWN)
         if self.not_listed:
             lines.append(f"No list can stand for {', '.join(self.not_listed)}.")
         return "\n".join(lines)
-
-    def doubts(self) -> list[str]:
-        """Return in words what the store may not know, if that matters."""
-        if self.knows_from is None:
-            doubt = "The store has no handled event. If it has forgotten some, they are handed over again."
-            return [doubt]
-        if self.since >= self.knows_from:
-            return []
-        doubt = (
-            f"What was handled before {_shown(self.knows_from)} may be unknown to the store: events of "
-            "invoices that were created before may be handled twice."
-        )
-        return [doubt]
 
 
 class CatchUp:
@@ -155,7 +142,7 @@ class CatchUp:
         )
         if not types:
             return summary
-        for doubt in summary.doubts():
+        for doubt in _doubts(summary):
             _log.warning("Catching up: %s", doubt)
         self._told = asyncio.get_running_loop().time()
         async for page in self._pages():
@@ -264,6 +251,21 @@ def _checked_times(
     if problems:
         raise InvalidRequestError(problems)
     return utc(first), utc(last)
+
+
+def _doubts(summary: CatchUpSummary) -> list[str]:
+    """Return in words what the store may not know, if that matters."""
+    knows_from = summary.knows_from
+    if knows_from is None:
+        doubt = "The store has no handled event. If it has forgotten some, they are handed over again."
+        return [doubt]
+    if summary.since >= knows_from:
+        return []
+    doubt = (
+        f"What was handled before {_shown(knows_from)} may be unknown to the store: events of invoices that "
+        "were created before may be handled twice."
+    )
+    return [doubt]
 
 
 def _shown(moment: datetime) -> str:
