@@ -302,8 +302,9 @@ class _Event(Portable):
         Its ``data`` is the state at that time, ``created``. The mark is in its id, so that it stays where the
         event is stored or passed on.
         """
-        known = self.id
-        return known is not None and known.startswith(_CAUGHT_UP)
+        known = self._body.id  # of v1, it is no id
+        is_marked = isinstance(known, str) and known.startswith(_CAUGHT_UP)
+        return is_marked and self.id == known
 
     @property
     def extra(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,9 @@ SCENES = {
     ),
     "claim": lambda at: tests.test_claim_is_not_known(
         Kept(events.SqliteStore(at.file))
+    ),
+    "being made": lambda _: in_a_database(
+        partial(tests.test_event_that_is_being_made, handlers=2)
     ),
     "being stored": lambda _: in_a_database(tests.test_delivery_that_is_being_stored),
 }

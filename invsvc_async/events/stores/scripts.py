@@ -185,6 +185,8 @@ _SEEN: Final = f"""
 # Until the transaction ends, others only read, so that no delivery stores meanwhile what was not there.
 # Autovacuum gives way.
 _ALONE: Final = "{postgres} LOCK TABLE {t} IN SHARE ROW EXCLUSIVE MODE"
+# Waits for the end of such a transaction, and keeps others out, until this one ends.
+_AMONG_OTHERS: Final = "{postgres} LOCK TABLE {t} IN ROW EXCLUSIVE MODE"
 _UNNAMED: Final = f"""
     SELECT id, received, body FROM {{t}}
     WHERE subject IS NULL AND {_TYPES} AND NOT ({_IS_CLAIM}) ORDER BY id LIMIT $1
@@ -337,6 +339,8 @@ class ScriptedStore(CatchUpStore):
     @runs("together")
     def _put_all(self, delivery: Delivery, further: Sequence[Delivery]) -> Script[bool]:
         yield from _lock(delivery, *further)
+        if delivery.subject:
+            yield _AMONG_OTHERS, ()
         key = delivery.key or made_up_key()
         known = yield _KNOWN, (key,)
         # it is stored: only its claims lack a body

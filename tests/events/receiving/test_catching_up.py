@@ -599,3 +599,41 @@ async def test_delivery_that_is_being_stored(own_postgres):
     assert await putting == [False]
     assert len(await store.events()) == 1
     await store.close()
+
+
+@pytest.mark.parametrize("handlers", [1, 2])
+async def test_event_that_is_being_made(own_postgres, handlers):
+    """A delivery that comes while its event is stored from a list waits for that, and is a duplicate then."""
+    store = events.PostgresStore(own_postgres)
+    await store.open()
+    deliveries = [
+        events.Delivery(
+            key="d_1",
+            type="invoice.created",
+            body=b"{}",
+            handler=f"of {each}",
+            subject="invoice.created:U-1",
+            as_of=5.0,
+        )
+        for each in range(handlers)
+    ]
+    async with connected(own_postgres) as other:
+        await other.execute("BEGIN")
+        await other.execute("LOCK TABLE invsvc_delivery IN SHARE ROW EXCLUSIVE MODE")
+        putting = asyncio.create_task(store.put(deliveries[0], deliveries[1:]))
+
+        async def has_come() -> bool:
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            async with connected(own_postgres) as third:
+                return putting.done() or await third.fetchval(waiting) > 0
+
+        await eventually(has_come)
+        await other.execute(
+            "INSERT INTO invsvc_delivery (key, type, body, state, due, received, subject, as_of) VALUES ($1, "
+            "'invoice.created', '{}', 'open', 0, 0, 'invoice.created:U-1', 6)",
+            f"{CAUGHT_UP_KEY}invoice.created:U-1",
+        )
+        await other.execute("COMMIT")
+    assert await putting is False
+    assert len(await store.events()) == 1
+    await store.close()
