@@ -149,11 +149,14 @@ def _flag(parameter: Parameter, value: Given, problems: Problems) -> Wire:
 
 
 def _time(parameter: Parameter, value: Given, problems: Problems) -> int:
+    return epoch_ms(parameter.name, value, problems)
+
+
+def epoch_ms(name: str, value: Given, problems: Problems) -> int:
+    """Return the time *value* of the argument *name* as epoch ms; what is wrong with it is a problem."""
     match value:
         case datetime() if value.utcoffset() is None:
-            problems.append(
-                f"{parameter.name}: has no time zone. Pass an aware datetime"
-            )
+            problems.append(f"{name}: has no time zone. Pass an aware datetime")
         case datetime():
             return (value - EPOCH) // _MILLISECOND
         case date():
@@ -162,11 +165,11 @@ def _time(parameter: Parameter, value: Given, problems: Problems) -> int:
             ) // _MILLISECOND
         case int() if not isinstance(value, bool):
             if value < 0:
-                problems.append(f"{parameter.name}: is {value}, before 1970")
+                problems.append(f"{name}: is {value}, before 1970")
             return int(value)
         case _:
             problems.append(
-                f"{parameter.name}: is {kind_of(value)}, not an aware datetime, a date or epoch ms"
+                f"{name}: is {kind_of(value)}, not an aware datetime, a date or epoch ms"
             )
     return 0
 

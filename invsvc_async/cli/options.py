@@ -99,7 +99,7 @@ class CommandGroup(typer.Typer):
         ]
         options.sort(key=lambda each: each.name in _LAST)
         call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
-        name = command.__name__.rstrip("_")
+        name = command.__name__.rstrip("_").replace("_", "-")
         self.command(name, cls=self._of_commands, help=words)(call)
         return command
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         SyncedInvoice,
     )
     from invsvc_async.events.receiving.admission import Receipt
+    from invsvc_async.events.receiving.catching_up import CatchUpSummary
     from invsvc_async.events.receiving.current import Gone
     from invsvc_async.events.receiving.handlers import Handling, InboxPolicy
     from invsvc_async.events.receiving.receiver import Receiver
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.web import SyncReceiver
     from invsvc_async.events.stores import (
         Backlog,
+        CatchUpStore,
         Delivery,
         Entry,
         HandlerStore,
@@ -58,14 +60,16 @@ __all__ = [
     "Backlog",
     "BatchCounts",
     "BatchResult",
+    "CatchUpStore",
+    "CatchUpSummary",
     "CredentialStats",
     "CustomerEvent",
+]
+__all__ += [
     "Delivery",
     "Entry",
     "Event",
     "Gone",
-]
-__all__ += [
     "HandlerStore",
     "Handling",
     "Health",
@@ -98,12 +102,13 @@ __all__ += ["StoredEvent", "SyncReceiver", "SyncedInvoice", "parse", "read", "ve
 _MODULES: Final = {
     "payloads": "BatchCounts BatchResult InvoiceBatch Party SyncedInvoice",
     "receiving.admission": "Receipt",
+    "receiving.catching_up": "CatchUpSummary",
     "receiving.current": "Gone",
     "receiving.handlers": "Handling InboxPolicy",
     "receiving.receiver": "Receiver",
     "receiving.stats": "CredentialStats Health ReceiverStats",
     "receiving.web": "SyncReceiver",
-    "stores": "Backlog Delivery Entry HandlerStore Standing StateStats Store StoredEvent",
+    "stores": "Backlog CatchUpStore Delivery Entry HandlerStore Standing StateStats Store StoredEvent",
     "stores.memory": "MemoryStore",
     "stores.postgres": "PostgresStore",
     "stores.sqlite": "SqliteStore",

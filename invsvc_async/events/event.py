@@ -45,6 +45,11 @@ D = TypeVar("D")
 T = TypeVar("T")
 
 SIGNATURE: Final = "x-service-signature"
+LISTED: Final = ("invoice.created", "invoice.canceled")
+"""The types of events that a list can stand for: it shows which invoices exist, and which are canceled."""
+_CAUGHT_UP: Final = "catch-up:"  # begins the id of an event that was made from a list
+CAUGHT_UP_KEY: Final = f"resource:{_CAUGHT_UP}"
+"""What begins the key of such an event in a store; its subject follows."""
 _TEST: Final = "x-service-test"
 _BLANKS: Final = " \t"
 _V1: Final = frozenset(
@@ -138,6 +143,7 @@ class _Details(msgspec.Struct, gc=False):
 
     object: msgspec.Raw = _ABSENT
     payload: msgspec.Raw = _ABSENT
+    uuid: msgspec.Raw = _ABSENT
 
 
 class _Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
@@ -169,6 +175,9 @@ _decode_body: Final[Callable[[Json], _Body]] = msgspec.json.Decoder(
 ).decode
 _plain: Final[Callable[[Json], dict[str, Any]]] = msgspec.json.Decoder(
     float_hook=Decimal
+).decode
+_decode_details: Final[Callable[[Json], _Details]] = msgspec.json.Decoder(
+    _Details
 ).decode
 
 
@@ -288,6 +297,18 @@ class _Event(Portable):
         Stores, and ``invsvc events``, have it after the family of a signed event: ``sat:evt_…``.
         """
         return self.id
+
+    @property
+    def is_catch_up(self) -> bool:
+        """
+        Whether it was not delivered, but made by ``Receiver.catch_up`` of what a list shows.
+
+        Its ``data`` is the state at that time, ``created``. The mark is in its id, so that it stays where the
+        event is stored or passed on.
+        """
+        known = self._body.id  # of v1, it is no id
+        is_marked = isinstance(known, str) and known.startswith(_CAUGHT_UP)
+        return is_marked and self.id == known
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -548,6 +569,81 @@ def key_of(event: Event) -> str | None:
     return f"{event.type.partition('.')[0]}:{key}"
 
 
+def subject_in(event: Event) -> str | None:
+    """
+    Return the type and the object of *event*, by which a store knows what of a list it has seen.
+
+    ``None`` for types that no list can stand for; ``""`` if the body does not name the object.
+    """
+    if event.type not in LISTED or not isinstance(event, ResourceEvent):
+        return None
+    content = event._body  # noqa: SLF001 - it is this file's
+    return subject_of(event.type, _uuid_in(content, event.version))
+
+
+def _uuid_in(content: _Body, version: Version) -> object:
+    """Return the ``uuid`` of the resource, if it has one. That v1 has one of this name is an assumption."""
+    found = content.data
+    assert found is not None  # the body would be malformed
+    if version == "v2":
+        found = _decode_details(found.object)
+    elif _is_object(found.payload):
+        found = _decode_details(found.payload)
+    try:
+        return _plain(found.uuid)
+    except UNREADABLE:
+        return None
+
+
+def queued_at(event: Event) -> float | None:
+    """Return when *event* was queued, or its object was shown, in epoch ms; ``None`` if it does not say."""
+    created = event.created if isinstance(event, ResourceEvent) else None
+    return None if created is None else round(created.timestamp() * 1000)
+
+
+def subject_of(kind: str, uuid: object) -> str:
+    """Return the subject of an event of the type *kind* about the invoice *uuid*, or ``""`` if it is none."""
+    fits = (
+        isinstance(uuid, str) and 0 < len(uuid) <= _LONGEST_UUID and uuid.isprintable()
+    )
+    return f"{kind}:{str(uuid).upper()}" if fits else ""
+
+
+def stored_subject(body: bytes | None) -> str:
+    """Return the subject of the event with the *body*, or ``""`` if the body is gone or is no such event."""
+    try:
+        event = parse(body or b"")
+    except MalformedEventError:
+        return ""
+    return subject_in(event) or ""
+
+
+def caught_up(subject: str, made_at: datetime | None, shown: Model) -> Event:
+    """
+    Return the event with the *subject* about the object *shown* by a list, as it was *made_at*.
+
+    Raises:
+        MalformedEventError: The object cannot be the data of an event.
+    """
+    kind = subject.partition(":")[0]
+    body: dict[str, Any] = {"id": f"{_CAUGHT_UP}{subject}", "type": kind}
+    if made_at is not None:
+        body["created"] = round(made_at.timestamp() * 1000)
+    livemode = getattr(shown, "livemode", None)
+    if isinstance(livemode, bool):
+        body["livemode"] = livemode
+    body["data"] = {"object": shown.to_dict()}
+    return parse(dumps(body))
+
+
+def check_delivered(event: Event) -> None:
+    """Raise ``MalformedEventError`` if *event*, which was delivered, says that it was made from a list."""
+    if event.is_catch_up:
+        raise _malformed(
+            "its id is one of those that Receiver.catch_up makes", event.raw
+        )
+
+
 def _again(raw: bytes, is_test: bool) -> Event:  # noqa: FBT001 - the form of __reduce__
     return attrs.evolve(parse(raw), is_test=is_test)
 
@@ -559,6 +655,7 @@ SignedFamily: TypeAlias = type[SatInvoiceSynced | InvoiceBatchCompleted]
 _WRAPPER: Final = frozenset({"payload", "customer", "date"})
 _BRACE: Final = ord("{")
 _ID_LENGTH: Final = 255
+_LONGEST_UUID: Final = 100  # so that the id made of it is not too long
 # of the year 9999, the last that a datetime can represent
 _LAST_SECOND: Final = 253_402_300_799
 _SIGNED: Final[dict[str, SignedFamily]] = {

@@ -29,6 +29,7 @@ from invsvc_async.events.event import (
     Head,
     Headers,
     ResourceEvent,
+    check_delivered,
     head_of,
     header_in,
     parse,
@@ -275,6 +276,7 @@ def read(
     proof = trust.prove(body, found, time.time())
     event = parse(body, None if proof else found)
     trust.admit(event, proof)
+    check_delivered(event)
     return event
 
 

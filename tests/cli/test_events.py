@@ -11,6 +11,7 @@ import pytest
 from invsvc_async import ConfigurationError, events
 from invsvc_async.events.stores import open_store
 from tests.events.conftest import postgres  # noqa: F401 - pytest finds it by name
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
@@ -301,3 +302,48 @@ def test_store_that_is_no_file(place):
     """It is refused in words: SQLite would take it for a database of its own."""
     with pytest.raises(ConfigurationError, match="is not a file"):
         open_store(place)
+
+
+async def test_catch_up(service, invsvc_in_thread):
+    """What was lost is stored for the receiver, once; the result says what was found, and what no list shows."""
+    store = open_store("events.db")
+    await store.open()
+    await store.close()
+    command = ("events", "catch-up", "events.db", "--since", "30m", "--json")
+    at = service.clock.now_ms() - 600_000
+    lost = service.seed_invoice(created_at=at, status="canceled")
+    (code, out, _), (again, known, _) = [await invsvc_in_thread(*command) for _ in "ab"]
+    found = json.loads(out)
+    assert (code, again) == (0, 0)
+    assert (found["objects"], found["handed"], found["known"]) == (1, 2, 0)
+    assert (json.loads(known)["handed"], json.loads(known)["known"]) == (0, 2)
+    assert found["types"] == ["invoice.created", "invoice.canceled"]
+    assert "payment.created" in found["not_listed"]
+    assert found["until"].endswith("Z")
+
+    seen = []
+    receiver = events.Receiver(
+        secrets=["x"], accept_unsigned=True, mode="inbox", store=store
+    )
+
+    @receiver.on("invoice.*")
+    async def handle(event):
+        seen.append((event.type, event.data.uuid, event.is_catch_up))
+
+    async with receiver:
+        await until(lambda: len(seen) == 2)
+    assert seen == [
+        ("invoice.created", lost.uuid, True),
+        ("invoice.canceled", lost.uuid, True),
+    ]
+
+    service.seed_invoice(created_at=at, uuid="x" * 200)
+    code, out, _ = await invsvc_in_thread(*command)
+    assert (code, json.loads(out)["passed_over"]) == (1, 1)
+    for wrong in (
+        ["events.db", "--since", "1m"],
+        ["no.db", "--since", "1d"],
+        ["events.db"],
+    ):
+        code, _, err = await invsvc_in_thread("events", "catch-up", *wrong)
+        assert (code, "Traceback" in err) == (2, False)

@@ -992,6 +992,11 @@ OF_EVENTS = {
         **{**chosen("replayed"), "type": option("--type invoice.canceled", counts(0, "events replayed"))},
         all=option("--all", counts(1, "event replayed"), line="events replay --store events.db"),
     ),
+    "events catch-up": of_events("catch-up", " --since 9h", show=prints("Events handed over: 9;"))(
+        **{name.strip("-"): each for name, each in (TEAM | PROFILE).items()},
+        since=option("--since 90m", prints("Events handed over: 1;"), line="events catch-up --store events.db", instead="--since 9h"),
+        until=option("--until 90m", prints("Events handed over: 8;")),
+    ),
     "events stats": of_events("stats", show=prints("handled\t2"))(),
     "events prune": of_events("prune", " --older-than 0s", show=counts(2, "events pruned"))(
         older_than=option("--older-than 0s", counts(2, "events pruned"), line="events prune --store events.db"),

@@ -53,7 +53,7 @@ OF_RESOURCES = [row for row in TABLE if not row.name.startswith("client.")]
 OURS = re.compile(
     r"(unstructure|enc_hook|CallOptions|Model|Unset|Batch|Outbox|Portal|Intent|Outcome|ReadRetries|ReconcilePolicy|Timeouts|Verdict|Write|batch\.\w+|audit\.\w+|drift\.\w+|engines\.\w+\.\w+|export\.\w+|testing\.\w+"
     r"|Absent|Applied|CannotTell|Holds|Superseded|ApiKey|OAuthToken|PersonToken|TokenProvider|simulator\.\w+"
-    r"|events\.(Delivery|Entry|InboxPolicy|\w*Store|Standing|StateStats|StoredEvent|CredentialStats|ReceiverStats|Backlog|Health|SyncReceiver|Handling|Receiver\.(middleware|stats|observe|health))|models\.(Model|Unset))(\..*)?$"
+    r"|events\.(CatchUpSummary|Delivery|Entry|InboxPolicy|\w*Store|Standing|StateStats|StoredEvent|CredentialStats|ReceiverStats|Backlog|Health|SyncReceiver|Handling|Receiver\.(middleware|stats|observe|health))|models\.(Model|Unset))(\..*)?$"
 )  # what the package has of its own: no section of the specification is about it
 SETS = (models.DbtableScope, models.InvoiceStatus, models.JourneyOrigin, models.JourneyStatus,
         models.PausedReason, models.WebhookStatus, events.BatchResult)  # fmt: skip # told by the field that takes them
@@ -87,7 +87,7 @@ QUIET = re.compile(
     r"(simulator\.\w+|testing\.VirtualClock|events\.\w*Store|ApiKey|OAuthToken|PersonToken|TokenProvider)\."
     r"|Batch\.(stop|summary|warn_once)$|batch\.Result\.of$|Client\.(of|for_team|aclose)$"
     r"|Intent\.to_json$|Outcome\.(explain|to_json)$|Pages\.token_after$|Write\.(with_policy|tagged|send|throw|close)$"
-    r"|events\.(InboxPolicy\.delay|Receiver\.(receive|receive_until|doubts|refusal|counted|answer|aiohttp_handler|stats|health|observe)|SyncReceiver\.(stop|receive|answer|wsgi_app|django_view)|SharedHeader\.matches)$"
+    r"|events\.(CatchUpSummary\.explain|InboxPolicy\.delay|Receiver\.(receive|receive_until|doubts|refusal|counted|answer|aiohttp_handler|stats|health|observe)|SyncReceiver\.(stop|receive|answer|wsgi_app|django_view)|SharedHeader\.matches)$"
     r"|audit\.(Audit\.close|Duplicate\.to_dict)$"
     r"|engines\.rows\.(partition_key$|RowResult\.)"
     r"|readers\.(get|reminder_operation)$|simulator\.routes$"

@@ -54,6 +54,8 @@ TABLES = {
     ("outbox", "postgres", 4): "a6f610af52e44f81",
     ("journal", "sqlite", 4): "098a0342e9aad6a8",
     ("journal", "postgres", 4): "a6f610af52e44f81",
+    ("events", "postgres", 2): "a5da702635db011a",
+    ("events", "sqlite", 2): "d4bbb8498a09d40d",
     ("events", "postgres", 1): "2d01a704dbe25b0f",
     ("events", "sqlite", 1): "6715813ac7035ffc",
     ("of the application", "sqlite", 1): "8fdde28489215d4f",
@@ -67,6 +69,7 @@ MIGRATIONS = {
     (4, False): "9427b296dabf35a0",
     (4, True): "9427b296dabf35a0",
 }
+MIGRATIONS_OF_EVENTS = {2: "9899378395dfd437"}
 
 
 def digest(texts):
@@ -121,7 +124,13 @@ def test_tables_of_events(which):
         made = statements(events.create(), SqliteDialect(**names), "postgres")
         made += events_in_sqlite._FACTS
     assert TABLES.get(("events", which, events.SCHEMA.version)) == digest(made)
-    assert not events.SCHEMA.migrations
+
+
+def test_migrations_of_events():
+    """They are never changed."""
+    found = {each.version: digest(each.statements) for each in events.SCHEMA.migrations}
+    assert {key: MIGRATIONS_OF_EVENTS.get(key) for key in found} == found
+    assert [*found] == [*range(2, len(found) + 2)]
 
 
 def test_table_in_the_file_of_an_application():

@@ -253,11 +253,17 @@ async def opened_once(kind, place, service):
 # --- stores of events
 
 
+def further_of_events(statement):
+    """Return the migrations of a store of events, and one more."""
+    more = Migration(SCHEMA.version + 1, (statement,))
+    return Schema(SCHEMA.anew, (*SCHEMA.migrations, more))
+
+
 @pytest.mark.parametrize("which", DATABASES)
 async def test_further_migration_of_events(tmp_path, which, monkeypatch):
     """It runs once, also if several open the store at once; then older code refuses it."""
     column = "ALTER TABLE {t} ADD COLUMN more bigint"
-    later = Schema(SCHEMA.anew, (Migration(2, (column,)),))
+    later = further_of_events(column)
     async with golden_events(FIRST, which, tmp_path) as place:
         with monkeypatch.context() as patched:
             for module in (events_in_postgres, events_in_sqlite):
@@ -267,14 +273,15 @@ async def test_further_migration_of_events(tmp_path, which, monkeypatch):
             assert not await stores[0].put(Delivery(key="open", type="x", body=b"{}"))
             for store in stores:
                 await store.close()
-        with pytest.raises(JournalError, match="its tables have version 2, and this"):
+        known = f"its tables have version {later.version}, and this"
+        with pytest.raises(JournalError, match=known):
             await store_at(place).open()
 
 
 async def test_role_that_may_not_change_the_table_of_events(tmp_path, monkeypatch):
     """It is told so, and nothing is changed."""
     column = "ALTER TABLE {t} ADD COLUMN more bigint"
-    later = Schema(SCHEMA.anew, (Migration(2, (column,)),))
+    later = further_of_events(column)
     async with (
         golden_events(FIRST, "postgres", tmp_path) as place,
         connected(place) as owner,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,6 +16,7 @@ from typer.core import TyperCommand
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event
 from invsvc_async.cli.event_views import (
+    as_date,
     backlog_in_words,
     body_in_words,
     content_of,
@@ -26,6 +28,7 @@ from invsvc_async.cli.event_views import (
     number_in_words,
 )
 from invsvc_async.cli.options import (
+    Calling,
     CommandGroup,
     Yes,
     argument,
@@ -45,6 +48,7 @@ from invsvc_async.cli.output import (
     table,
     tell,
 )
+from invsvc_async.cli.progress import progress
 from invsvc_async.resources.by_name import did_you_mean
 
 if TYPE_CHECKING:
@@ -215,6 +219,8 @@ events: CommandGroup = CommandGroup(of_commands=_StoreCommand)
 _BODIES = "Kept bodies: older than this. As --older-than."
 _DEAD = "Dead letters: older than this. None by default."
 _LISTED = "Dead letters, events that wait, handled ones, or all."
+_CREATED_SINCE = "Invoices created at this time (UTC) or later; 2h means two hours ago."
+_CREATED_UNTIL = "Invoices created until this time; by default, until 5 minutes ago."
 _DROPPED = "With --all: dead letters, events that wait, or kept bodies of handled ones."
 
 
@@ -323,6 +329,47 @@ async def replay(chosen: Choice, at: EventStoreOptions) -> int:
     return await _change(
         at, every, None if handler else "handled", "replayed", to=handler
     )
+
+
+@events.add
+async def catch_up(
+    at: EventStoreOptions,
+    calling: Calling,
+    *,
+    since: Annotated[float, option(_CREATED_SINCE, "TIME", parser=_moment)],
+    until: Annotated[
+        float | None, option(_CREATED_UNTIL, "TIME", parser=_moment)
+    ] = None,
+) -> int:
+    """
+    Make up for lost deliveries: `invsvc events catch-up events.db --since 2h`.
+
+    For each invoice in the lists of which the store has seen no invoice.created, and for each canceled one no
+    invoice.canceled, an event is stored, which the receiver then handles.  Nothing can stand for other
+    events.  It can be interrupted and called again.  The receiver must have mode="inbox".  Exits with 1 if an
+    invoice has no usable uuid.
+    """
+    from invsvc_async.events.receiving.catching_up import CatchUp
+    from invsvc_async.events.receiving.handlers import delivery_of
+
+    async with at.opened() as store, calling.client() as client:
+        with progress("pages") as advance:
+            found = await CatchUp(
+                store,
+                client,
+                lambda event: (delivery_of(event),),
+                wanted=EVENT_TYPES,
+                since=round(since * 1000),
+                until=None if until is None else round(until * 1000),
+                now=time.time(),
+                advance=advance,
+            ).run()
+    facts = attrs.asdict(found)
+    for name in ("since", "until", "knows_from"):
+        moment = facts[name]
+        facts[name] = as_date(None if moment is None else moment.timestamp())
+    tell(facts, found.explain())
+    return Exit.FAILED if found.passed_over else Exit.DONE
 
 
 async def _change(

@@ -35,6 +35,7 @@ from invsvc_async.events.event import (
     Event,
     Head,
     ResourceEvent,
+    check_delivered,
     parse,
     says_test,
 )
@@ -154,6 +155,7 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
     try:
         proof = trust.prove(arrival.body, arrival.head, now)
         event = parse(arrival.body, None if proof else arrival.head)
+        check_delivered(event)
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
     except MalformedEventError as error:

@@ -19,7 +19,7 @@ import attrs
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.event import Event, key_of
+from invsvc_async.events.event import Event, key_of, queued_at, subject_in
 from invsvc_async.events.receiving.current import READABLE, Gone
 from invsvc_async.events.stores import Delivery, Entry, HandlerStore, Store
 
@@ -402,25 +402,29 @@ class Handlers:
 
     def deliveries(self, event: Event) -> tuple[Delivery, ...]:
         """Return the deliveries to store of *event*: one for each handler, or one without a handler."""
-        kind = event.type
-        key = key_of(event)
+        whole = delivery_of(event)
         matching = self.matching(event)
         if not matching:
-            return (Delivery(key=key, type=kind, body=event.raw),)
+            return (whole,)
         found: list[Delivery] = []
         for one in matching:
             order = _tried("key", one, one.ordering_key, event, None)
-            own = None if found else key
             found.append(
                 Delivery(
-                    key=own,
-                    type=kind,
-                    body=event.raw,
+                    key=None if found else whole.key,
+                    type=whole.type,
+                    body=whole.body,
                     handler=one.name,
                     ordering_key=order,
+                    subject=whole.subject,
+                    as_of=whole.as_of,
                 )
             )
         return tuple(found)
+
+    def has_for(self, kind: str) -> bool:
+        """Return whether a handler gets events of the type *kind*."""
+        return any(self._by_type.get(kind) or self._by_type_of(kind))
 
     def to_assign(self, entry: Entry, event: Event) -> Sequence[Delivery]:
         """
@@ -502,6 +506,18 @@ class Handlers:
                 "on: this store does not know handlers. Make it a HandlerStore, or register one handler for "
                 "each type, without key= and rate=."
             )
+
+
+def delivery_of(event: Event) -> Delivery:
+    """Return what is stored of *event* for whatever handlers it has."""
+    subject = subject_in(event)
+    return Delivery(
+        key=key_of(event),
+        type=event.type,
+        body=event.raw,
+        subject=subject,
+        as_of=None if subject is None else queued_at(event),
+    )
 
 
 def _tried(

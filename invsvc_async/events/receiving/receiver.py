@@ -25,6 +25,11 @@ from invsvc_async.events.receiving.admission import (
     Verdict,
 )
 from invsvc_async.events.receiving.body_room import BodyRoom
+from invsvc_async.events.receiving.catching_up import (
+    CatchUp,
+    CatchUpSummary,
+    wanted_of,
+)
 from invsvc_async.events.receiving.current import Current
 from invsvc_async.events.receiving.handing_over import NAME, HandOver, handing_over
 from invsvc_async.events.receiving.handler_calls import HandlerCalls
@@ -63,6 +68,7 @@ from invsvc_async.models.common import UNSET, Unset
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+    from datetime import date, datetime
     from pathlib import Path
 
     from aiohttp import web
@@ -562,6 +568,54 @@ class Receiver:
         Spec: Events, Delivery behavior.
         """
         return self.sync.django_view
+
+    async def catch_up(
+        self,
+        since: datetime | date | int,
+        *,
+        client: Client,
+        until: datetime | date | int | None = None,
+    ) -> CatchUpSummary:
+        """
+        Make up for lost deliveries: hand over an event for each invoice of which the store has seen none.
+
+        The lists of *client* are read for invoices that were created from *since* until *until* (an aware
+        ``datetime``, a ``date`` or epoch ms; by default until five minutes ago, since newer deliveries are
+        still under way). Each gives an ``invoice.created``, and an ``invoice.canceled`` if it is canceled, of
+        version v2, with its current state; ``event.is_catch_up`` is true. They are stored and handled as
+        delivered events are. Only types that a handler gets are made; the result names those that no list
+        can stand for. Invoices of other types than E and P are in no list, and a cancellation is found at
+        invoices that were created in that time.
+
+        The store decides what was seen, so this may fail, be cancelled, or run in several processes, and be
+        called again. A v2 event that was queued before the list was read is a duplicate when it still
+        comes; one of v1 has no id, and is handled. What the store has forgotten may be handled twice: see
+        ``CatchUpSummary.knows_from``.
+
+        Raises:
+            ConfigurationError: The receiver is not in ``mode="inbox"``, or its store is no ``CatchUpStore``.
+            InvalidRequestError: *since* or *until* is not valid.
+            JournalError: The store cannot be used.
+            PagingError, ServiceError, TransportError, DeadlineExceededError: As of the lists.
+
+        Spec: Endpoints, Invoices; Events.
+        """
+        if not self._processing.stores_first:
+            raise ConfigurationError(
+                "catch_up: in mode='inline', events without an id are not stored, so nothing tells which "
+                "were seen. Use Receiver(mode='inbox') and a store."
+            )
+        catching = CatchUp(
+            self.store,
+            client,
+            self._handlers.deliveries,
+            wanted=wanted_of(self._handlers.has_for),
+            since=since,
+            until=until,
+            now=self._tally.clock(),
+            advance=self._worker.wake,
+        )
+        return await catching.run()
 
     def stats(self) -> ReceiverStats:
         """Return the counts of this receiver, and the secrets and headers that authenticated deliveries."""

@@ -20,7 +20,13 @@ import attrs
 
 from invsvc_async.concurrency.deadline import Deadline, set_within
 from invsvc_async.errors import MalformedEventError
-from invsvc_async.events.event import Event, key_of, parse
+from invsvc_async.events.event import (
+    Event,
+    check_delivered,
+    key_of,
+    parse,
+    subject_in,
+)
 from invsvc_async.events.receiving.admission import COME_BACK, Receipt
 from invsvc_async.events.receiving.handling_results import (
     HandlingResults,
@@ -222,6 +228,8 @@ class Worker:
         deliveries: Sequence[Delivery] = ()
         try:
             event = parse(entry.body or b"")
+            if entry.key is None:
+                check_delivered(event)
             deliveries = self._handlers.to_assign(entry, event)
             if not deliveries:
                 await self._call(entry, event, policy.timeout, latest)
@@ -283,6 +291,7 @@ class Inline:
         """
         key = key_of(event)
         body = event.raw if once else None
+        subject = subject_in(event)
         # One without a key cannot be claimed, but has to be stored if it is sent once.
         stored = once or key is not None
         answers: list[Awaitable[Receipt]] = []
@@ -295,7 +304,13 @@ class Inline:
             }
         for handler in handlers:
             claim = (
-                Delivery(key=key, type=event.type, body=body, handler=handler.name)
+                Delivery(
+                    key=key,
+                    type=event.type,
+                    body=body,
+                    handler=handler.name,
+                    subject=subject,
+                )
                 if stored
                 else None
             )

@@ -34,6 +34,7 @@ __all__ = [
     "COUNTED",
     "STATES",
     "Backlog",
+    "CatchUpStore",
     "Delivery",
     "Entry",
     "HandlerStore",
@@ -76,6 +77,10 @@ class Delivery:
     ``invoice_batch:evt_…``), because each family has ids of its own.  ``body`` is ``None`` if only the claim
     is stored, because the sender will send the event again.  It is for the handler called ``handler``, or for
     all if that is empty.  Those with one ``ordering_key`` are handled one after the other.
+
+    ``subject`` is the type and the object of an event of a type that a list can stand for, or ``""`` if the
+    body does not name the object. ``as_of`` is when the service queued the event, or showed the object in a
+    list, in epoch ms.
     """
 
     key: str | None
@@ -83,6 +88,8 @@ class Delivery:
     body: bytes | None = attrs.field(repr=False)
     handler: str = ""
     ordering_key: str | None = None
+    subject: str | None = None
+    as_of: float | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -298,6 +305,41 @@ class HandlerStore(Store, Protocol):
 
         Returns ``False`` if that handler has had it, its body is deleted, or it waits and is for no handler
         yet.
+        """
+        ...
+
+
+@runtime_checkable
+class CatchUpStore(HandlerStore, Protocol):
+    """
+    A store that knows the subjects of events. ``Receiver.catch_up`` needs it.
+
+    An event that was made from a list, whose key is ``CAUGHT_UP_KEY`` and its subject, stands for each
+    delivered one with that subject that was queued at or before its ``as_of``: ``put`` takes those for known.
+    """
+
+    async def put_unseen(self, events: Sequence[Sequence[Delivery]]) -> Sequence[bool]:
+        """
+        Store events of whose subjects none is known; return for each whether it was stored.
+
+        Each is given as its deliveries, one for each handler. Between the look and the storing, nobody else
+        stores an event. A claim whose body is not stored is not known: its sender still has the event.
+        """
+        ...
+
+    async def name_subjects(self, limit: int) -> int:
+        """
+        Store the subjects of at most *limit* events that an earlier version stored without; return how many.
+
+        An event whose body is deleted gets ``""``.
+        """
+        ...
+
+    async def knows_from(self) -> float | None:
+        """
+        Return since when the store knows what it has received, in seconds since the epoch.
+
+        Before that are events that were pruned, or whose subject is not known. ``None`` if it knows none.
         """
         ...
 

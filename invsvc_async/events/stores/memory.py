@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.errors import JournalError
+from invsvc_async.events.event import CAUGHT_UP_KEY
 from invsvc_async.events.stores import (
     COUNTED,
     STATES,
     Backlog,
+    CatchUpStore,
     Delivery,
     Entry,
-    HandlerStore,
     Standing,
     State,
     StateStats,
@@ -48,13 +49,15 @@ class _Record:
     reason: str = ""
     handler: str = ""
     ordering_key: str | None = None
+    subject: str | None = None
+    as_of: float | None = None
 
     @property
     def is_claim(self) -> bool:
         return self.state == "open" and self.body is None
 
 
-class MemoryStore(HandlerStore):
+class MemoryStore(CatchUpStore):
     """
     Store at most *capacity* deliveries in memory; the oldest handled and dead ones are deleted first.
 
@@ -89,6 +92,8 @@ class MemoryStore(HandlerStore):
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
         name = delivery.key or made_up_key()
         known = self._by_name.get(name, {})
+        if not known and self._is_covered(delivery):
+            return False
         is_new = not known
         is_claimed = all(record.is_claim for record in known.values())
         if is_new:
@@ -167,8 +172,9 @@ class MemoryStore(HandlerStore):
         if record.state == "open" and not record.handler:
             return False
         given = Delivery(
-            key=record.key, type=record.type, body=record.body, handler=handler
-        )
+            key=record.key, type=record.type, body=record.body, handler=handler,
+            subject=record.subject, as_of=record.as_of,
+        )  # fmt: skip
         self._add(given, record.name, record.received_at)
         return True
 
@@ -247,6 +253,29 @@ class MemoryStore(HandlerStore):
         late = self._steady() - due[0].due if due else 0.0
         return Backlog(min(len(due), COUNTED), late, min(dead, COUNTED))
 
+    async def put_unseen(self, events: Sequence[Sequence[Delivery]]) -> list[bool]:
+        known = {one.subject for one in self._records.values() if not one.is_claim}
+        unseen = [event[0].subject not in known for event in events]
+        for event, is_unseen in zip(events, unseen, strict=True):
+            if is_unseen:
+                first, *further = event
+                key = f"{CAUGHT_UP_KEY}{first.subject}"
+                await self.put(attrs.evolve(first, key=key), further)
+        return unseen
+
+    async def name_subjects(self, limit: int) -> int:
+        del limit  # no earlier version has stored anything here
+        return 0
+
+    async def knows_from(self) -> float | None:
+        now = self._steady()
+        handled = (one for one in self._ended.values() if one.state == "handled")
+        first = next(handled, None)
+        if first is None:
+            return None
+        times = [one.received_at for one in self._records.values() if one.subject == ""]
+        return max(self._clock() - (now - first.due), *times)
+
     async def prune(
         self,
         *,
@@ -266,6 +295,16 @@ class MemoryStore(HandlerStore):
             elif bodies is not None and age > bodies and record.state == "handled":
                 record.body = None
         return pruned
+
+    def _is_covered(self, delivery: Delivery) -> bool:
+        """Return whether an event made from a list stands for *delivery*."""
+        if not delivery.subject or delivery.as_of is None:
+            return False
+        caught = self._by_name.get(f"{CAUGHT_UP_KEY}{delivery.subject}", {})
+        return any(
+            one.as_of is not None and one.as_of >= delivery.as_of
+            for one in caught.values()
+        )
 
     def _due(self) -> list[_Record]:
         """Return the records to take now: of each ordering key, the begun record or else the first."""
@@ -309,6 +348,7 @@ class MemoryStore(HandlerStore):
             key=shown_key(name) if name else delivery.key, type=delivery.type, body=delivery.body,
             received_at=self._clock() if received is None else received, due=self._steady(),
             handler=delivery.handler, ordering_key=delivery.ordering_key,
+            subject=delivery.subject, as_of=delivery.as_of,
         )  # fmt: skip
         self._records[record.id] = self._open[record.id] = record
         self._by_name.setdefault(record.name, {})[record.handler] = record

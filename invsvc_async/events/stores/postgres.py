@@ -22,7 +22,14 @@ import attrs
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
 from invsvc_async.events.stores import Delivery, made_up_key
-from invsvc_async.events.stores.scripts import PUT, SCHEMA, How, ScriptedStore, create
+from invsvc_async.events.stores.scripts import (
+    PUT,
+    SCHEMA,
+    How,
+    ScriptedStore,
+    create,
+    row_of,
+)
 from invsvc_async.storage.dialect import Connection, PostgresDialect, Script
 
 if TYPE_CHECKING:
@@ -277,13 +284,7 @@ class GroupedPuts:
         from invsvc_async.storage.postgres_pool import AWAY
 
         rows = [
-            (
-                each.key or made_up_key(),
-                each.type,
-                each.body,
-                each.handler,
-                (len(group) - number) / 1e6,
-            )
+            row_of(each, each.key or made_up_key(), (len(group) - number) / 1e6)
             for number, (each, _) in enumerate(group)
         ]
         try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from functools import cache, partial, wraps
+from itertools import chain
 from math import inf
 from typing import (
     TYPE_CHECKING,
@@ -27,13 +28,14 @@ from typing import (
     cast,
 )
 
+from invsvc_async.events.event import CAUGHT_UP_KEY, stored_subject
 from invsvc_async.events.stores import (
     COUNTED,
     STATES,
     Backlog,
+    CatchUpStore,
     Delivery,
     Entry,
-    HandlerStore,
     Standing,
     State,
     StateStats,
@@ -41,7 +43,8 @@ from invsvc_async.events.stores import (
     made_up_key,
     shown_key,
 )
-from invsvc_async.storage.schema import Schema
+from invsvc_async.storage.dialect import MOST as MOST_ROWS, slices
+from invsvc_async.storage.schema import FIRST, Migration, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -100,8 +103,20 @@ _CREATE: Final = (
     "CREATE INDEX {t}_buried ON {t} (due) WHERE state = 'dead'",
     "CREATE INDEX {t}_ordered ON {t} (ordering_key, id) WHERE ordering_key IS NOT NULL",
 )
+_TYPES: Final = "type IN ('invoice.created', 'invoice.canceled')"
+_CAUGHT_UP: Final = Migration(
+    2,
+    (
+        "ALTER TABLE {t} ADD COLUMN subject text",
+        "ALTER TABLE {t} ADD COLUMN as_of float8",
+        "CREATE INDEX {t}_subject ON {t} (subject, id) WHERE subject IS NOT NULL",
+        # of events that a receiver of version 1 has stored: it may still do so
+        f"CREATE INDEX {{t}}_unnamed ON {{t}} (id) WHERE subject IS NULL AND {_TYPES}",
+    ),
+)
 SCHEMA: Final = Schema(
-    "Handle what is open in it with that version, or choose another file or table"
+    "Handle what is open in it with that version, or choose another file or table",
+    (_CAUGHT_UP,),
 )
 _LAST_ID: Final = (1 << 63) - 1
 _ENTRY: Final = (
@@ -126,28 +141,64 @@ _EVENT: Final = (
     "handler",
 )
 _IS_CLAIM: Final = "state = 'open' AND body IS NULL"  # until a body comes
-# Many deliveries, of which those are left out whose event is stored for another handler.  The result is
-# whether each is new: a token shows that a claim was there, of its handler or of another.  PostgreSQL gets
-# them in the order of keys, in which every process locks them, so that they cannot deadlock; ``age`` keeps
-# the order in which they came.
+# An event made from a list stands for the delivered ones with its subject that were queued before.
+_COVERED: Final = f"""
+    SELECT 1 FROM {{t}} AS caught WHERE caught.key = '{CAUGHT_UP_KEY}' || %s AND caught.as_of >= %s
+"""
+# Many deliveries, of which those are left out whose event is stored for another handler, or that an event
+# made from a list stands for.  The result is whether each is new: a token shows that a claim was there, of
+# its handler or of another.  PostgreSQL gets them in the order of keys, in which every process locks them, so
+# that they cannot deadlock; ``age`` keeps the order in which they came.
 PUT: Final = f"""
-    INSERT INTO {{t}} AS kept (key, type, body, handler, state, due, received, token)
+    INSERT INTO {{t}} AS kept (key, type, body, handler, state, due, received, token, subject, as_of)
     SELECT key, type, body, handler, 'open', {{began}} - age, {{calendar}},
-        CASE WHEN EXISTS (SELECT 1 FROM {{t}} AS other WHERE other.key = given.key) THEN 'claim' ELSE '' END
-    FROM {{rows 1 key:text type:text body:bytea handler:text age:float8}}
+        CASE WHEN EXISTS (SELECT 1 FROM {{t}} AS other WHERE other.key = given.key) THEN 'claim' ELSE '' END,
+        subject, as_of
+    FROM {{rows 1 key:text type:text body:bytea handler:text age:float8 subject:text as_of:float8}}
     WHERE NOT EXISTS (
         SELECT 1 FROM {{t}} AS other
         WHERE other.key = given.key AND other.handler <> given.handler AND NOT ({_IS_CLAIM})
     )
+    AND NOT EXISTS ({_COVERED % ("given.subject", "given.as_of")})
     ON CONFLICT (key, handler) DO UPDATE SET body = excluded.body
     WHERE kept.state = 'open' AND kept.body IS NULL
     RETURNING key, token = ''
 """
 _INSERT: Final = """
-    INSERT INTO {t} (key, type, body, state, due, received, handler, ordering_key)
-    VALUES ($1, $2, $3, 'open', {now} + $4, coalesce($5, {calendar}), $6, $7)
+    INSERT INTO {t} (key, type, body, state, due, received, handler, ordering_key, subject, as_of)
+    VALUES ($1, $2, $3, 'open', {now} + $4, coalesce($5, {calendar}), $6, $7, $8, $9)
     ON CONFLICT (key, handler) DO NOTHING {changed}
 """
+# Many deliveries without ordering keys, in their order.
+_INSERT_MANY: Final = """
+    INSERT INTO {t} (key, type, body, handler, state, due, received, subject, as_of)
+    SELECT key, type, body, handler, 'open', {began} - age, {calendar}, subject, as_of
+    FROM {rows 1 key:text type:text body:bytea handler:text age:float8 subject:text as_of:float8}
+    WHERE true
+    ON CONFLICT (key, handler) DO NOTHING
+"""
+_IS_COVERED: Final = _COVERED % ("{arg 1 text}", "{arg 2 float8}")
+_SEEN: Final = f"""
+    SELECT DISTINCT subject FROM {{t}}
+    WHERE subject IS NOT NULL AND subject {{any 1 text}} AND NOT ({_IS_CLAIM})
+"""
+# Until the transaction ends, others only read, so that no delivery stores meanwhile what was not there.
+# Autovacuum gives way.
+_ALONE: Final = "{postgres} LOCK TABLE {t} IN SHARE ROW EXCLUSIVE MODE"
+# Waits for the end of such a transaction, and keeps others out, until this one ends.
+_AMONG_OTHERS: Final = "{postgres} LOCK TABLE {t} IN ROW EXCLUSIVE MODE"
+_UNNAMED: Final = f"""
+    SELECT id, received, body FROM {{t}}
+    WHERE subject IS NULL AND {_TYPES} AND NOT ({_IS_CLAIM}) ORDER BY id LIMIT $1
+"""
+_NAME: Final = (
+    "UPDATE {t} SET subject = $3 WHERE id = $1 AND received = $2 AND subject IS NULL"
+)
+# What was handled before may have been pruned.
+_FIRST_HANDLED: Final = (
+    "SELECT due FROM {t} WHERE state = 'handled' ORDER BY due LIMIT 1"
+)
+_UNKNOWN: Final = "SELECT received FROM {t} WHERE subject = '' ORDER BY id DESC LIMIT 1"
 _INSERT_DEAD: Final = """
     INSERT INTO {t} (key, type, body, state, due, reason, received, handler)
     VALUES ($1, $2, $3, 'dead', {calendar}, $4, {calendar}, $5)
@@ -158,9 +209,9 @@ _COMPLETE: Final = (
     f"UPDATE {{t}} SET body = $3 WHERE key = $1 AND handler = $2 AND {_IS_CLAIM}"
 )
 _CLAIM: Final = f"""
-    INSERT INTO {{t}} AS kept (key, type, body, state, due, token, attempts, handler, received)
+    INSERT INTO {{t}} AS kept (key, type, body, state, due, token, attempts, handler, received, subject)
     VALUES ($1, $2, $3, 'open', {{now}} + $4, $5, 1,
-        coalesce((SELECT handler FROM {{t}} WHERE key = $1 AND handler = ''), $6), {{calendar}})
+        coalesce((SELECT handler FROM {{t}} WHERE key = $1 AND handler = ''), $6), {{calendar}}, $7)
     ON CONFLICT (key, handler) DO UPDATE
     SET due = {{now}} + $4, token = excluded.token, attempts = kept.attempts + 1
     WHERE kept.state = 'open' AND kept.due <= {{now}}
@@ -194,7 +245,8 @@ _ADVANCE: Final = f"UPDATE {{t}} SET due = {{now}} WHERE id = ({_FIRST})"
 _SAME: Final = "WHERE id = $1 AND received = $2"
 # An open one that is for no handler yet will be for all that it fits.
 _GIVEN: Final = f"""
-    SELECT type, body, key FROM {{t}} {_SAME} AND body IS NOT NULL AND NOT (state = 'open' AND handler = '')
+    SELECT type, body, key, subject, as_of FROM {{t}}
+    {_SAME} AND body IS NOT NULL AND NOT (state = 'open' AND handler = '')
 """
 _REVIVE: Final = f"""
     UPDATE {{t}} SET state = 'open', due = {{now}}, token = '', attempts = 0
@@ -263,8 +315,8 @@ def runs(
     return decorate
 
 
-class ScriptedStore(HandlerStore):
-    """A ``HandlerStore`` whose operations are scripts."""
+class ScriptedStore(CatchUpStore):
+    """A ``CatchUpStore`` whose operations are scripts."""
 
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
         """Run a new *script*, and return its result."""
@@ -287,12 +339,16 @@ class ScriptedStore(HandlerStore):
     @runs("together")
     def _put_all(self, delivery: Delivery, further: Sequence[Delivery]) -> Script[bool]:
         yield from _lock(delivery, *further)
+        if delivery.subject:
+            yield _AMONG_OTHERS, ()
         key = delivery.key or made_up_key()
         known = yield _KNOWN, (key,)
         # it is stored: only its claims lack a body
         if not all(is_claim for (is_claim,) in known):
             for each in (delivery, *further):
                 yield _COMPLETE, (key, each.handler, each.body)
+            return False
+        if delivery.subject and (yield _IS_COVERED, (delivery.subject, delivery.as_of)):
             return False
         is_new = yield from _add(delivery, key)
         for each in further:
@@ -313,7 +369,15 @@ class ScriptedStore(HandlerStore):
         token = secrets.token_hex(8)
         rows = yield (
             _CLAIM,
-            (key, delivery.type, delivery.body, lease, token, delivery.handler),
+            (
+                key,
+                delivery.type,
+                delivery.body,
+                lease,
+                token,
+                delivery.handler,
+                delivery.subject,
+            ),
         )
         if rows:
             return _entry(rows[0])
@@ -371,8 +435,15 @@ class ScriptedStore(HandlerStore):
         found = yield _GIVEN, (event.id, event.received_at)
         if not found:
             return False
-        kind, body, key = found[0]
-        copy = Delivery(key=event.key, type=kind, body=body, handler=handler)
+        kind, body, key, subject, as_of = found[0]
+        copy = Delivery(
+            key=event.key,
+            type=kind,
+            body=body,
+            handler=handler,
+            subject=subject,
+            as_of=as_of,
+        )
         return (yield from _add(copy, key, event.received_at))
 
     @runs("to read")
@@ -446,6 +517,36 @@ class ScriptedStore(HandlerStore):
                 pruned = await in_slices(partial(self._prune_some, _PRUNES[what], age))
         return pruned
 
+    @runs("together")
+    def put_unseen(self, events: Sequence[Sequence[Delivery]]) -> Script[list[bool]]:
+        seen = yield from _seen(events)
+        unseen = [event for event in events if event[0].subject not in seen]
+        if unseen:
+            # this lock first, as whoever changes open deliveries of ordering keys takes it first
+            yield from _lock(*chain.from_iterable(unseen))
+            yield _ALONE, ()
+            seen |= yield from _seen(unseen)
+            yield from _add_all(
+                [event for event in unseen if event[0].subject not in seen]
+            )
+        return [event[0].subject not in seen for event in events]
+
+    @runs("together")
+    def name_subjects(self, limit: int) -> Script[int]:
+        found = yield _UNNAMED, (limit,)
+        for row, received, body in found:
+            yield _NAME, (row, received, stored_subject(body))
+        return len(found)
+
+    @runs("to read")
+    def knows_from(self) -> Script[float | None]:
+        found = yield _FIRST_HANDLED, ()
+        if not found:
+            return None
+        times: list[float] = [time for (time,) in found]
+        times += [received for (received,) in (yield _UNKNOWN, ())]
+        return max(times)
+
     @runs("aside")
     def _prune_some(self, text: str, age: float, rows: int) -> Script[int]:
         return len((yield text, (age, rows)))
@@ -470,9 +571,10 @@ class ScriptedStore(HandlerStore):
 
 
 def create() -> Script[None]:
-    """Create the table and its indexes."""
+    """Create the table and its indexes: those of the first version, and what was changed since."""
     for text in _CREATE:
         yield text, ()
+    yield from SCHEMA.upgrade(FIRST)
 
 
 @cache
@@ -540,11 +642,50 @@ def _add(delivery: Delivery, key: str, received: float | None = None) -> Script[
         received,
         delivery.handler,
         delivery.ordering_key,
+        delivery.subject,
+        delivery.as_of,
     )
     added = yield _INSERT, (key, *values)
     if not added:
         yield _COMPLETE, (key, delivery.handler, delivery.body)
     return bool(added)
+
+
+def _seen(events: Sequence[Sequence[Delivery]]) -> Script[set[str]]:
+    """Return which subjects of *events* are known."""
+    found: set[str] = set()
+    for some in slices([event[0].subject for event in events], MOST_ROWS):
+        found |= {subject for (subject,) in (yield _SEEN, (some,))}
+    return found
+
+
+def _add_all(events: Sequence[Sequence[Delivery]]) -> Script[None]:
+    """Add events that were made from a list; few statements, because others wait meanwhile."""
+    plain: list[Delivery] = []
+    for each in chain.from_iterable(events):
+        if each.ordering_key is None:
+            plain.append(each)
+        else:
+            yield from _add(each, f"{CAUGHT_UP_KEY}{each.subject}")
+    for some in slices(plain, MOST_ROWS):
+        rows = [
+            row_of(each, f"{CAUGHT_UP_KEY}{each.subject}", (len(some) - at) / 1e6)
+            for at, each in enumerate(some)
+        ]
+        yield _INSERT_MANY, (rows,)
+
+
+def row_of(delivery: Delivery, key: str, age: float) -> tuple[object, ...]:
+    """Return *delivery* as a row of ``PUT``, under *key*; it came *age* seconds before the others."""
+    return (
+        key,
+        delivery.type,
+        delivery.body,
+        delivery.handler,
+        age,
+        delivery.subject,
+        delivery.as_of,
+    )
 
 
 def _made(kind: Callable[..., T], names: Sequence[str], row: _Row) -> T:

@@ -275,6 +275,8 @@ class _File:
                         bytearray(one.body or b""),
                         one.handler,
                         0.0,
+                        one.subject,
+                        one.as_of,
                     )
                     for one in some
                 ]
