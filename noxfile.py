@@ -66,8 +66,9 @@ def _show_pyenv() -> None:
 _show_pyenv()
 # without bytecode, each process compiles all modules again
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+COMPILE = "UV_COMPILE_BYTECODE"
 # once, and not each worker at the same time
-os.environ.setdefault("UV_COMPILE_BYTECODE", "1")
+os.environ.setdefault(COMPILE, "1")
 # trust what pip trusts: some networks have their own authority
 os.environ.setdefault("UV_SYSTEM_CERTS", "1")
 if index := os.environ.get("PIP_INDEX_URL"):
@@ -117,16 +118,15 @@ def tests(session: nox.Session) -> None:
         )
         if CI:
             _check_branches(session, totals)
-            session.run(*pytest, "-m", "untraced", _files_with(session, "untraced"))
+            long = _files_with(session, "untraced")
+            session.run(*pytest, "-m", "untraced and not whole", long)
         else:
             session.log(
                 "not run: other Pythons, the long tests, and coverage. CI=1 nox runs them, which takes longer"
             )
-        session.run(
-            *pytest,
-            "tests/faults/test_write_matrix.py",
-            env={"INVSVC_TEST_LOOP": "uvloop"},
-        )
+        matrix = "tests/faults/test_write_matrix.py"
+        few = ("-n", "2")  # a worker's start takes longer than its tests
+        session.run(*pytest, *few, matrix, env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
         session.log(f"only run on Python {OWN}: untraced, one_python, types")
         affected = _files_without(session, "untraced", "one_python", "types")
@@ -149,8 +149,9 @@ def _files_with(session: nox.Session, marker: str) -> str:
 
 def _files_without(session: nox.Session, *markers: str) -> str:
     """List the test files, without those that have one of *markers* on their ``pytestmark`` line."""
+    named = "|".join(markers)
     whole = re.compile(
-        rf"^pytestmark = .*\bmark\.({'|'.join(markers)})\b", re.MULTILINE
+        rf"^pytestmark = (\[\n(    .*\n)*?)?.*\bmark\.({named})\b", re.MULTILINE
     )
     found = [path for path, text in _test_files() if not whole.search(text)]
     return _listed(session, f"not-{'-'.join(markers)}", found)
@@ -196,6 +197,7 @@ def lint(session: nox.Session) -> None:
     Then check what bandit finds against a list of reasons, how hard the functions are to follow, and what
     tests reach for past what the package offers.
     """
+    session.env[COMPILE] = "0"  # few of the modules are imported
     session.install(".", *nox.project.dependency_groups(PROJECT, "lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
@@ -208,6 +210,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types with mypy and pyright, and what they report to users."""
+    session.env[COMPILE] = "0"  # few of the modules are imported
     _install(session, "dev", "types")
     # each starts its own process
     session.run("python", "-m", "pytest", "-q", "-n", "2", "tests/types")
@@ -249,13 +252,15 @@ def exhaustive(session: nox.Session) -> None:
     """
     Run at least 5,000,000 histories of larger worlds: ``nox -s exhaustive -- --histories 500000``.
 
-    Then run batches through kills, freezes and retries, and wrong lines of them and of stores, which must be
-    noticed.
+    Then walk all interleavings, run batches through kills, freezes and retries, and wrong lines of them and
+    of stores, which must be noticed.
     """
     _install(session, "dev")
     wanted = session.posargs or ("--histories", "5000000", "--seconds", "3600")
     session.run("python", "-m", "tests.exhaustive", *wanted)
     if not session.posargs:
+        cores = str(CORES)
+        session.run("pytest", "-q", "-n", cores, "-m", "whole", "tests/interleavings")
         session.run(
             "python", "-m", "tests.exhaustive.batches", "--bound", "2", "--most", "3000"
         )
@@ -448,8 +453,10 @@ def audit(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Break the rules of writes and the transport, one expression at a time; the tests must notice."""
     _install(session, "dev", more=("mutmut>=3.8,<4", "pytest>=9"))
-    walks = ("tests/exhaustive/test_mutants.py", "tests/exhaustive/test_exhaustive.py")
+    walks = ("tests/exhaustive/test_mutants.py", "tests/interleavings")
     session.run("python", "-m", "pytest", "-q", "-n", "2", *walks, *session.posargs)
+    # each world is walked whole without a mutant, too
+    session.run("python", "-m", "tests.exhaustive")
     session.run("python", "-m", "tests.exhaustive.batches.mutants")
     session.run("python", "-m", "tests.durable.mutants", "others")
     session.run("python", "-m", "tests.durable.mutants", "told")

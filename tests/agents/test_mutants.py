@@ -22,7 +22,7 @@ from tests.agents.test_plans import planner
 from tests.support.mutation import in_process, mutants_in
 
 __all__ = ["planner"]  # a fixture
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.untraced]
 
 LARGE = {**HOOK, "key": "k", "description": "x" * 1_000_000}
 SCENES = {

@@ -22,6 +22,8 @@ from tests.batch.writing import SECRETS, create_line, creates, run_all
 from tests.durable.stores import spoil
 from tests.support.database import database
 
+pytestmark = pytest.mark.one_python
+
 
 def linked(path):
     os.link(path, path.with_name("other.db"))

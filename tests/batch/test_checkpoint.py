@@ -20,6 +20,8 @@ from tests.batch.writing import (
     opened,
 )
 
+pytestmark = pytest.mark.one_python
+
 
 async def checkpoint_in(journal):
     async with opened(journal) as entries:

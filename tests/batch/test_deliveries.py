@@ -160,6 +160,7 @@ async def begun(service, journal, tmp_path):
     return child, file, await first_lines(child, 130)
 
 
+@pytest.mark.untraced
 @pytest.mark.one_python
 @pytest.mark.silence(1)
 async def test_results_after_a_kill(service, client, journal, tmp_path):
@@ -179,6 +180,7 @@ async def test_results_after_a_kill(service, client, journal, tmp_path):
     )
 
 
+@pytest.mark.untraced
 @pytest.mark.one_python
 @pytest.mark.silence(1)
 async def test_results_of_a_process_that_was_stopped_for_a_while(

@@ -21,6 +21,8 @@ from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, run_all, shelve, shelve_one
 
+pytestmark = pytest.mark.one_python
+
 
 @asynccontextmanager
 async def opened(service, journal, **settings):

@@ -15,6 +15,8 @@ from tests.batch.writing import all_of, creates
 from tests.durable.stores import COUNTED, SCAN, counts, unheard
 from tests.support.waiting import cancel
 
+pytestmark = pytest.mark.one_python
+
 BY = {"because": "seen in the dashboard", "by": "ann"}
 
 

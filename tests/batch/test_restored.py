@@ -12,6 +12,8 @@ from invsvc_async.batch import Batch
 from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import SECRETS, all_of, creates, run_all
 
+pytestmark = pytest.mark.one_python
+
 MANY = 49
 
 

@@ -19,6 +19,8 @@ from tests.batch.test_restored import refused, run
 from tests.batch.writing import SECRETS, creates, made_once
 from tests.support.database import TABLES_MADE_ANEW, Database, database
 
+pytestmark = pytest.mark.one_python
+
 
 class Restorable(Database):
     """A server whose folder can be copied, and put back as a restore from a backup does."""

@@ -17,6 +17,8 @@ from tests.batch.writing import all_of, line_of
 from tests.support.database import database
 from tests.support.waiting import cancel
 
+pytestmark = pytest.mark.one_python
+
 KINDS = ("journeys", "webhooks")
 FIELD = {"journeys": "name", "webhooks": "description"}
 

@@ -14,6 +14,8 @@ from invsvc_async.reconcile.intent import Sent, SentEnd
 from invsvc_async.reconcile.outcome import Outcome
 from tests.batch.conftest import client_of
 
+pytestmark = pytest.mark.one_python
+
 THING = "journey jrn_1"
 STATE = {"name": "A", "status": "draft"}
 SEEN = {"id": "jrn_1", "created_at": 1, **STATE}

@@ -26,6 +26,8 @@ from tests.outbox.conftest import enqueue, outbox_at, verdict_of
 from tests.support.inside import store_beneath
 from tests.support.waiting import cancel, forever
 
+pytestmark = pytest.mark.one_python
+
 LOST = "apply, then reset"
 
 

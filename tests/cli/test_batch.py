@@ -19,6 +19,11 @@ from invsvc_async.cli.secrets_file import SecretsFile
 from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
+SIGNALS = [
+    signal.SIGINT,
+    pytest.param(signal.SIGTERM, marks=pytest.mark.untraced),
+    pytest.param(signal.SIGHUP, marks=pytest.mark.untraced),
+]
 
 CONFIG = """
 default_profile = "short"
@@ -305,7 +310,7 @@ async def test_stop_after(service, invsvc, here, limit, code):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 async def test_signal_ends_it_resumably(service, here, number):
     """A signal lets what is in flight end, says how to resume, and the same command does the rest."""
     service.latency = 0.05
@@ -439,7 +444,7 @@ async def test_secrets_that_are_lost_are_named(service, invsvc, here):
     assert [one["key"] for one in told["lost_secrets"]] == [lost]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 async def test_worker_takes_part_until_interrupted(service, here, number):
     """A worker does its part of a shared batch, keeps the secrets it sees, and leaves when interrupted."""
     journal = database().journal(f"worker{int(number)}", silence=60)
@@ -559,7 +564,7 @@ async def test_file_that_can_be_read_once_only(
     assert list((here / "spool").iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS[:2])
 async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
     """A pipe that gives nothing is waited for until a signal ends it."""
     path, _ = pipe

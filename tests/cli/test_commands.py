@@ -29,6 +29,11 @@ from tests.cli.conftest import ENVIRONMENT, child, screened
 from tests.support.waiting import block_until
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
+SIGNALS = [
+    signal.SIGINT,
+    pytest.param(signal.SIGTERM, marks=pytest.mark.untraced),
+    pytest.param(signal.SIGHUP, marks=pytest.mark.untraced),
+]
 
 
 # --- get and list
@@ -855,9 +860,7 @@ def test_forced_color(invsvc, monkeypatch):
 # --- the whole program
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name
-)
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda each: each.name)
 def test_interrupted_write(served, here, number):
     """Ctrl-C in the middle of a write keeps its intent and says how to find out, as do other signals."""
 
@@ -899,9 +902,7 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name
-)
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda each: each.name)
 def test_write_that_is_interrupted_after_its_verdict(served, here, number):
     """The verdict is printed: there is no intent any more to find it out by."""
     keys = {

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.console_scenes import SCENES
 from tests.support.mutation import in_process, mutants_in
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.untraced]
 MISSED = (AssertionError, pytest.fail.Exception)
 
 

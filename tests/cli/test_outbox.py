@@ -123,7 +123,10 @@ async def sending(place, client, service, folder):
     return working
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.untraced)],
+)
 @pytest.mark.parametrize("place", ["PostgreSQL"], indirect=True)
 async def test_work_sends_until_interrupted(service, place, tmp_path, number):
     """It sends what is committed; Ctrl-C, or the end of its terminal, ends it with 0."""

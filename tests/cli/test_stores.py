@@ -402,6 +402,7 @@ async def test_report(stored, invsvc, tmp_path):
         assert group["command"].startswith(f"invsvc {stored.kind} {step} ")
 
 
+@pytest.mark.untraced
 async def test_watch(service, stored, tmp_path):
     """The page has the counts, and what is not applied, in groups."""
     own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}

@@ -192,6 +192,7 @@ async def test_bad_rows_send_nothing(service, invsvc, here):
     assert service.ledger.entries[-1].body["description"] == "x"
 
 
+@pytest.mark.untraced
 async def test_kill_and_resume(service, here):
     """Of 90 rows, some over two lines, each takes effect once, though the run is killed twice, and rows are added."""
     notes = ("", "line 1\nline 2", "a, b")

@@ -223,6 +223,7 @@ def near(places, in_flight, *, by=0.25):
     return abs(in_flight - places) <= max(by * places, 0.75)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
 @pytest.mark.parametrize("seconds", [0.005, 0.05, 0.5])
 @pytest.mark.parametrize("places", [1, 5, 20, 80, 200])

@@ -306,6 +306,7 @@ async def test_restored_journal_on_a_machine_that_is_behind(
 # --- what a dead process left
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seconds", [45, HOUR, 2 * HOUR])
 async def test_key_of_a_process_that_died_before_the_clock_was_set_back(
     service, shared, seconds

@@ -15,6 +15,8 @@ from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
 from tests.durable.stores import KINDS, SCAN, counts, opened, store_of
 
+pytestmark = pytest.mark.one_python
+
 LATER = 2**50
 ENDS = {  # the texts of outcomes, and their flags
     '{"had":"lost"}': 1,

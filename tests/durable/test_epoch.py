@@ -20,6 +20,8 @@ from invsvc_async.durable.store.tables import Opening
 from tests.durable.stores import numbers, opened
 from tests.support.waiting import cancel
 
+pytestmark = pytest.mark.one_python
+
 STEPS = (
     "send",
     "send, then kill",

@@ -17,6 +17,8 @@ from tests.outbox.conftest import enqueue, verdict_of
 from tests.support.database import database
 from tests.support.inside import outbox_entries
 
+pytestmark = pytest.mark.one_python
+
 SCAN = "SELECT state, verdict, e.flags, count(*) FROM {s}entries AS e GROUP BY 1, 2, 3"
 # As version 1 of the tables has them, in the text of the outcome alone.
 SCAN_OF_TEXT = SCAN.replace("e.flags", FLAGS_IN_TEXT)

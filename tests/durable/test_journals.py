@@ -13,6 +13,7 @@ from tests.durable.test_shared_journal import recovered
 from tests.durable.writing import cut_off
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 async def test_write_of_a_killed_process_is_settled_by_the_next(service, address):
     """What it had in flight is found out by reading, once it counts as dead; and nothing is sent again."""
@@ -39,6 +40,7 @@ async def test_write_of_a_killed_process_is_settled_by_the_next(service, address
     )
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 async def test_verdict_that_nobody_has_had(service, address):
     """

@@ -12,6 +12,8 @@ from tests.batch.conftest import HOOK, client_of
 from tests.durable.test_restored import SOON
 from tests.durable.writing import create, cut_off
 
+pytestmark = pytest.mark.one_python
+
 
 def descriptions(service):
     """Return the descriptions of what was created, in its order."""

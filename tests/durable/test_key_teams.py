@@ -11,6 +11,8 @@ from invsvc_async.transport.credentials import Credential
 from tests.batch.conftest import client_of
 from tests.durable.writing import create
 
+pytestmark = pytest.mark.one_python
+
 URLS = [f"https://me.example/{number}" for number in range(3)]
 
 

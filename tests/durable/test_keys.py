@@ -734,6 +734,7 @@ async def test_what_another_client_has_settled(service, shared, settles):
         assert one.unsettled == ()
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 @pytest.mark.one_python
 @pytest.mark.parametrize("where", ["before the verdict", "after the verdict"])
@@ -751,6 +752,7 @@ async def test_killed_process(service, shared, where):
     assert service.arrivals("webhooks.create") == 1
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 @pytest.mark.one_python
 @pytest.mark.parametrize("where", ["before the socket", "before the verdict"])
@@ -771,6 +773,7 @@ async def test_stopped_process_that_wakes_up(service, shared, where):
     assert len(service.ledger.effects("webhooks.create")) == 1
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 async def test_recover_settles_what_a_killed_process_left(service, shared):
     """Without a run of its key, too; a later run returns the verdict."""

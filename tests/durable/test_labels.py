@@ -16,6 +16,8 @@ from tests.outbox.conftest import enqueue, outbox_at, verdicts_of
 from tests.support.database import connected
 from tests.support.inside import outbox_entries
 
+pytestmark = pytest.mark.one_python
+
 CUSTOMER = {"customer": "c-1"}
 
 

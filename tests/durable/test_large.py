@@ -23,6 +23,8 @@ from tests.support.database import connected, database
 from tests.support.inside import store_beneath
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.one_python
+
 ROWS = 6_000
 LATER = 2**50
 MADE = """

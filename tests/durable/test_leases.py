@@ -154,6 +154,7 @@ def orders_of_two():
     )
 
 
+@pytest.mark.untraced
 async def test_every_order_of_two_owners(store, client):
     """Whatever two processes' steps, each cut off anywhere and the first waking up in the end: one effect."""
     orders = orders_of_two()
@@ -167,6 +168,7 @@ async def test_every_order_in_which_owners_stop(store, client):
     assert await check_all(store, client, orders, stopping="A") == []
 
 
+@pytest.mark.untraced
 async def test_orders_of_three_owners_of_two_entries(store, client):
     """With three owners and two entries of one thing, any order ends with one effect of each."""
     chance = random.Random(5)

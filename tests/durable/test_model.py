@@ -434,7 +434,7 @@ COMMON = settings(
 TestFileModel = FileModel.TestCase
 TestFileModel.settings = settings(COMMON, max_examples=25)
 # which keeps its writes until later tests
-TestFileModel.pytestmark = [pytest.mark.no_secret_scan]
+TestFileModel.pytestmark = [pytest.mark.no_secret_scan, pytest.mark.untraced]
 TestDatabaseModel = DatabaseModel.TestCase
 TestDatabaseModel.settings = settings(COMMON, max_examples=15)
-TestDatabaseModel.pytestmark = [pytest.mark.no_secret_scan, pytest.mark.one_python]
+TestDatabaseModel.pytestmark = TestFileModel.pytestmark

@@ -94,6 +94,7 @@ async def test_queue_that_was_cancelled(service, address, kind, how):
         judge(service, kind, await run_again(client, kind, thing, how), how)
 
 
+@pytest.mark.untraced
 @pytest.mark.one_python
 @pytest.mark.parametrize(
     ("kind", "how", "sent", "fate"),
@@ -120,6 +121,7 @@ async def test_queue_of_a_process_that_was_ended(
         judge(service, kind, await run_again(client, kind, thing, how), how)
 
 
+@pytest.mark.untraced
 @pytest.mark.one_python
 @pytest.mark.parametrize("kind", TEXT)
 async def test_write_whose_process_was_killed_before_it_was_sent(

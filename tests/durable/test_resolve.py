@@ -39,7 +39,7 @@ from tests.durable.writing import create, cut_off, rename
 from tests.support.inside import journal_of, store_beneath
 from tests.support.waiting import cancel, until
 
-pytestmark = pytest.mark.silence(1)
+pytestmark = [pytest.mark.one_python, pytest.mark.silence(1)]
 
 SEEN = {"because": "seen in the dashboard"}
 BY = {**SEEN, "by": "ann"}

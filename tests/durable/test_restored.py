@@ -17,6 +17,8 @@ from tests.durable.stores import copy_tables, go_to_another_timeline, put_tables
 from tests.durable.test_shared_journal import recovered
 from tests.support.inside import store_beneath
 
+pytestmark = pytest.mark.one_python
+
 SOON = Timeouts(attempt=1.0)  # s after which a send is over
 
 

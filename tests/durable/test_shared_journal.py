@@ -37,6 +37,7 @@ async def rows_of(client):
     return await store_beneath(client).rows("SELECT * FROM {s}entries")
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 @pytest.mark.one_python
 async def test_process_that_was_stopped_before_its_send_does_not_send(service, shared):
@@ -91,6 +92,7 @@ async def test_write_of_a_living_process_is_left_to_it(service, shared):
         await until_no(lambda: rows_of(second))
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 @pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
 async def test_recovering_gives_the_outcomes(service, shared, failure):

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from invsvc_async import events
 from invsvc_async.errors import EventError, FieldError
@@ -19,6 +19,7 @@ from tests.events.bodies import (
     headers_of,
     signature,
 )
+from tests.support.fuzzing import fuzzed
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.one_python]
 
@@ -143,11 +144,7 @@ def look_at(event: events.Event) -> None:
             continue
 
 
-@settings(
-    max_examples=400,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@fuzzed
 @given(raw_bodies(), headers | pairs | st.none())
 def test_parse_of_anything(body: bytes, given_headers: Any) -> None:
     """Parsing any bytes gives an event that can be read, or an EventError."""
@@ -157,11 +154,7 @@ def test_parse_of_anything(body: bytes, given_headers: Any) -> None:
         assert str(error)  # noqa: PT017 - either end is fine, and no other
 
 
-@settings(
-    max_examples=400,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@fuzzed
 @given(raw_bodies(), headers | pairs, st.booleans(), st.booleans(), st.booleans())
 def test_read_of_anything(
     body: bytes, given_headers: Any, has_secret: bool, has_shared: bool, accept: bool
@@ -181,11 +174,7 @@ def test_read_of_anything(
     look_at(event)
 
 
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@fuzzed
 @given(raw_bodies(), headers | pairs, st.booleans())
 async def test_receive_of_anything(
     body: bytes, given_headers: Any, signed: bool

@@ -19,7 +19,7 @@ from tests.exhaustive.walk import Found, Walk, shipped
 from tests.exhaustive.world_list import LARGE, SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from invsvc_async.reconcile.history import History
 
@@ -101,17 +101,13 @@ def take(
     histories: int = 0,
     seconds: float = 0.0,
     processes: int | None = None,
-    bundles: Iterable[int] | None = None,
 ) -> Census:
-    """
-    Walk the small worlds, then larger ones until *histories* are found or *seconds* are over.
-
-    *bundles* of the small worlds are walked; by default, all ``BUNDLES`` of them.
-    """
+    """Walk the small worlds, then larger ones until *histories* are found or *seconds* are over."""
     census, until = Census(), time.monotonic() + seconds
     count = processes or os.cpu_count() or 1
-    starts = range(BUNDLES) if bundles is None else bundles
-    small = (Task(small=tuple(range(start, len(SMALL), BUNDLES))) for start in starts)
+    small = (
+        Task(small=tuple(range(start, len(SMALL), BUNDLES))) for start in range(BUNDLES)
+    )
     large = (
         Task(large=seed % len(LARGE), seed=seed, until=until)
         for seed in itertools.count(1)

@@ -1,9 +1,9 @@
-"""Every history of many small worlds, through the decide that ships."""
+"""Histories of many small worlds, through the decide that ships; ``nox -s exhaustive`` walks all of them."""
 
 from __future__ import annotations
 
+import math
 import multiprocessing
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async.reconcile.history import Tick
 from tests.exhaustive.__main__ import main
-from tests.exhaustive.count_histories import BUNDLES, Task, take, work
+from tests.exhaustive.count_histories import Task, work
 from tests.exhaustive.describe import tell
 from tests.exhaustive.judge import Broken
 from tests.exhaustive.walk import Found, Walk, shipped
@@ -19,24 +19,22 @@ from tests.exhaustive.world_list import LARGE, SMALL
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
 
-ENOUGH = 300_000
-PARTS = 6  # of about two minutes each
+# Histories of each world: with so many, the walk notices four of five wrong lines of `test_mutants`.
+SAMPLE = 40
+PARTS = 4
 SETUPS = {setup.name: setup for setup in (*SMALL, *LARGE)}
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_history_of_every_small_world(part, capsys):
-    """No invariant breaks in any of at least 300,000 distinct histories, and every world is walked whole."""
-    bundles = range(part, BUNDLES, PARTS)
-    census = take(bundles=bundles, processes=1)
+def test_sample_of_every_small_world(part):
+    """No invariant breaks in the first histories that a seed draws of each; ``nox -s exhaustive`` walks all."""
+    broken = []
+    for setup in SMALL[part::PARTS]:
+        walk = Walk(setup, shipped())
+        found = walk.cut(1, until=math.inf, most=SAMPLE, first=True)
+        broken += [tell(*each) for each in found.broken]
 
-    with capsys.disabled():
-        sys.stdout.write(f"\n{census.table()}\n")
-    assert [tell(setup, rule, history) for setup, rule, history in census.broken] == []
-    assert census.whole == sum(
-        len(range(start, len(SMALL), BUNDLES)) for start in bundles
-    )
-    assert census.distinct >= ENOUGH // PARTS
+    assert broken == []
 
 
 def test_names_of_the_worlds():

@@ -1,4 +1,4 @@
-"""Each wrong line of the rules is noticed by the walk."""
+"""Each wrong line of the rules is noticed by the walk; ``nox -s mutants`` runs this."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.exhaustive.walk import Walk, shipped
 from tests.exhaustive.world_list import SMALL
 from tests.support.mutation import in_process, mutants_in
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced, pytest.mark.whole]
 HERE = Path(__file__).parent
 MUTANTS = mutants_in(HERE / "rules.patches") + mutants_in(HERE / "siblings.patches")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant(mutant):
-    """Some world that it should show in breaks an invariant.  test_exhaustive shows that none does without it."""
+    """Some world that it should show in breaks an invariant.  Without it, none does: ``nox -s mutants`` walks them all."""
     worlds = [
         setup for setup in SMALL if any(name in setup.name for name in mutant.where)
     ]

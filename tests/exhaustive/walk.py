@@ -70,12 +70,23 @@ class Walk:
             stack.extend(self._step(stack.pop(), found))
         return found
 
-    def cut(self, seed: int, *, until: float, most: float) -> Found:
-        """Walk up to *most* histories: all that share a beginning drawn by *seed*, then all of the next."""
+    def cut(
+        self, seed: int, *, until: float, most: float, first: bool = False
+    ) -> Found:
+        """
+        Walk up to *most* histories: all that share a beginning drawn by *seed*, then all of the next.
+
+        With *first*, the first broken rule ends the walk.
+        """
         found, draw = Found(whole=False), random.Random(seed)
-        while time.monotonic() < until and found.walked < most:
+
+        def goes_on() -> bool:
+            is_enough = found.walked >= most or (first and bool(found.broken))
+            return not is_enough and time.monotonic() < until
+
+        while goes_on():
             stack = self._beginning(draw, found)
-            while stack and time.monotonic() < until and found.walked < most:
+            while stack and goes_on():
                 stack.extend(self._step(stack.pop(), found))
         return found
 

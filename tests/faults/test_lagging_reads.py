@@ -369,3 +369,28 @@ async def test_scene_settled_elsewhere(stage, scene):
 
     assert len(ledger.effects(operation)) == before
     assert outcome.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
+
+
+@pytest.mark.xfail(
+    reason="a 404 read before the write counts as proof, also where it may lag"
+)
+@pytest.mark.parametrize("stage", LAGS, ids=lambda lag: f"{lag:g} s", indirect=True)
+async def test_new_one_that_is_not_shown_yet_and_is_deleted(stage):
+    """An update of it had its effect before the deletion: the two reads without it do not show that it had none."""
+    service, client, other = stage.service, await stage.client(), await stage.client()
+    hook = await client.webhooks.create(url=URL, events=EVENTS)
+    stage.falls_behind()
+    service.script("webhooks.update", "apply, then hang")
+    write = other.webhooks.update(hook.id, description="mine")
+    task = asyncio.create_task(write.outcome())
+    await service.arrived("webhooks.update")
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    await client.webhooks.delete(hook.id)
+    await asyncio.sleep(30)
+    intent = Intent.from_json(write.intent.to_json())
+    outcome = await (await stage.client()).settle(intent, same_mode=True)
+
+    assert len(service.ledger.effects("webhooks.update")) == 1
+    assert outcome.verdict is not Verdict.NOT_APPLIED, outcome.explain()

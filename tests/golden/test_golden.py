@@ -34,6 +34,7 @@ SCAN = "SELECT state, coalesce(verdict, ''), e.flags, count(*) FROM {s}entries A
 LATER = 2**50  # epoch ms
 
 pytestmark = [
+    pytest.mark.one_python,
     pytest.mark.parametrize("version", VERSIONS),
     pytest.mark.parametrize("which", DATABASES),
 ]
@@ -212,6 +213,7 @@ async def test_events(tmp_path, which, version):
         await store.close()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("kind", [*KINDS, "events"])
 async def test_two_processes_at_once(service, tmp_path, which, version, kind):
     """One brings it up to date, and the other waits, or says that it is in use; then it opens."""

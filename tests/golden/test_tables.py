@@ -28,6 +28,8 @@ from invsvc_async.events.stores import (
 )
 from invsvc_async.storage.dialect import PostgresDialect, SqliteDialect
 
+pytestmark = pytest.mark.one_python
+
 HOW = {
     "batch": Opening("batch", 1, counted=True),
     "outbox": Opening("outbox", 1),

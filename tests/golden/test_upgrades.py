@@ -29,6 +29,8 @@ from tests.golden.loading import DATABASES, golden, golden_events, schemas, stor
 from tests.golden.make import text_of_schema
 from tests.support.database import connected
 
+pytestmark = pytest.mark.one_python
+
 FIRST = "v0_1_0"
 LAST = schema_of(counted=True).version  # of the tables that this version makes
 MORE = ("CREATE TABLE {s}more (a bigint)", "INSERT INTO {s}more VALUES (7)")

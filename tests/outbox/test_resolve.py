@@ -7,6 +7,8 @@ import pytest
 from invsvc_async import JournalError, Outbox, Verdict
 from tests.outbox.conftest import enqueue, finished, update, verdict_of
 
+pytestmark = pytest.mark.one_python
+
 BY = {"because": "seen in the dashboard", "by": "ann"}
 
 

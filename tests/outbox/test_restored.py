@@ -27,6 +27,8 @@ from tests.support.database import TABLES_MADE_ANEW
 from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until, until_no
 
+pytestmark = pytest.mark.one_python
+
 OF_BEFORE = ("entries", "unheard", "states", "facts")
 CUT_OFF = """
 SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity

@@ -86,6 +86,7 @@ async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(
     assert [each.key for each in await entries_of(outbox, state="untold")] == keys
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, address):
     """What another one has acknowledged meanwhile is not given to it."""
@@ -113,6 +114,7 @@ async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, ad
     assert len({*acknowledged}.intersection(seen[before:])) <= 1
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, address):
     """They are not given again, but for those of the last moment."""

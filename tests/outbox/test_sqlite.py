@@ -121,6 +121,7 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
         await outbox.get("order-1")
 
 
+@pytest.mark.untraced
 async def test_killed_process_leaves_nothing_out(service, client, path):
     """Killed while it sends, it leaves the rest to the next one: each committed write is applied once, no other."""
     hooks = [service.seed_webhook().id for _ in range(30)]

@@ -21,6 +21,7 @@ from tests.support.inside import outbox_entries
 PATIENT = attrs.evolve(POLICY, deadline=900.0)
 
 
+@pytest.mark.untraced
 @pytest.mark.silence(1)
 async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, address):
     """

@@ -13,6 +13,8 @@ from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, verdict_of, verdicts_of, written
 from tests.support.inside import outbox_entries
 
+pytestmark = pytest.mark.one_python
+
 MANY = 300  # of one team in front
 
 

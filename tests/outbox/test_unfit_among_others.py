@@ -14,6 +14,8 @@ from tests.outbox.conftest import (
     written,
 )
 
+pytestmark = pytest.mark.one_python
+
 
 @pytest.mark.parametrize("unfit", [0, 1, 2])
 async def test_writes_beside_one_that_no_longer_fits(service, client, place, unfit):

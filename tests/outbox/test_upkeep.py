@@ -19,6 +19,8 @@ from tests.outbox.conftest import (
 )
 from tests.outbox.test_results import taken
 
+pytestmark = pytest.mark.one_python
+
 
 @pytest.fixture
 async def outbox(place, client):

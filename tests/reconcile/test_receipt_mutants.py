@@ -13,7 +13,7 @@ from tests.reconcile.test_receipt import outcome
 from tests.support.mutation import in_process, mutants_in
 
 __all__ = ["outcome"]  # a fixture
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.untraced]
 
 SCENES = {
     "changed byte": tests.test_each_changed_byte_is_noticed,

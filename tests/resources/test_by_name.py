@@ -142,6 +142,7 @@ async def test_read_by_name(client):
     assert {"options", "prefetch"}.isdisjoint(names_of(client, "invoices.egress"))
 
 
+@pytest.mark.untraced
 def test_write_command_needs_no_batch_engine():
     """A single write from words or a file imports no journal, no database and no batch."""
     code = "import sys; from invsvc_async.cli.app import run; run(sys.argv[1:]); print(*sys.modules)"

@@ -18,6 +18,7 @@ from .conftest import HOOK, Caller, plain_session
 pytestmark = pytest.mark.one_python
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_command_line_until_a_signal(number):
     """One line of JSON has the address; a signal ends the process with 0, and closes its connections."""

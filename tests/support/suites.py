@@ -30,10 +30,10 @@ def _words(name: str, given: list[str]) -> list[str]:
         case "fuzz":
             return ["-n", "2", "-m", "fuzz"]
         case "secrets":
-            apart = ["-m", "not (exhaustive or types or no_secret_scan)"]
+            apart = ["-m", "not (exhaustive or whole or types or no_secret_scan)"]
             return ["-n", "3", "-p", "tests.secrets.search_plugin", *(given or apart)]
         case "lowest":
-            return ["-n", "3", *(given or ["-m", "not exhaustive"])]
+            return ["-n", "3", *(given or ["-m", "not (exhaustive or whole)"])]
         case "hostile":
             return [
                 "tests/transport/test_hostile_server.py",

@@ -71,6 +71,7 @@ async def test_scene(scene, monkeypatch):
     await SCENES[scene]()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "mutant",
     mutants_in(Path(__file__).with_name("lean.patches")),

@@ -270,6 +270,7 @@ def write_it(line, base_url, token, told):
     told.put(asyncio.run(run()))
 
 
+@pytest.mark.untraced
 async def test_line_in_another_process(service):
     """The request of a line that was sent to another process is the one that was meant."""
     journey = service.seed_journey(status="draft")

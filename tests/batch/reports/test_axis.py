@@ -7,6 +7,8 @@ from hypothesis import given, strategies as st
 
 from invsvc_async.batch.reports.axis import axis_of
 
+pytestmark = pytest.mark.one_python
+
 TIMES = st.lists(st.integers(-50, 1_050), max_size=8).map(
     lambda times: [*zip(sorted(times)[::2], sorted(times)[1::2], strict=False)]
 )

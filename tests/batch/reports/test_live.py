@@ -22,6 +22,8 @@ from tests.batch.writing import all_of, create_lines, creates, opened, run_all
 from tests.support.database import database
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.one_python
+
 
 @asynccontextmanager
 async def watching(path):

@@ -35,6 +35,8 @@ from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, line_of, opened, run_all
 from tests.support.database import database
 
+pytestmark = pytest.mark.one_python
+
 WRITES = {
     "journeys.update": {
         "journey": "jrn_1", "name": "n", "description": None, "graph": {"nodes": [], "edges": []},

@@ -25,6 +25,8 @@ from invsvc_async.reconcile.history import Verdict
 from tests.batch.writing import all_of, opened, run_all
 from tests.support.browser import BROKEN, CHROMIUM, FITS, browser
 
+pytestmark = pytest.mark.one_python
+
 
 @pytest.fixture
 async def journal(service, client, path):

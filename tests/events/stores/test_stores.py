@@ -439,6 +439,7 @@ with open(sys.argv[1], "r+b") as index:
 """
 
 
+@pytest.mark.untraced
 @pytest.mark.skipif(
     sys.platform != "linux", reason="it locks the file as SQLite does there"
 )
