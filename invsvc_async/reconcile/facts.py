@@ -447,8 +447,14 @@ class Known:
 
     @property
     def was_gone(self) -> bool:
-        """Whether the resource is known to have been absent before the first send."""
-        return isinstance(self.before, dict) and not self.before
+        """
+        Whether the resource is known to have been absent before the first send.
+
+        A read that may lag does not show it: the resource may have been made a moment before, and others may
+        have seen it already.
+        """
+        is_absent = isinstance(self.before, dict) and not self.before
+        return is_absent and self.policy.reads_lag == 0
 
     def when(self, milliseconds: Wire, reading: Reading) -> Placed:
         """

@@ -371,9 +371,6 @@ async def test_scene_settled_elsewhere(stage, scene):
     assert outcome.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
 
 
-@pytest.mark.xfail(
-    reason="a 404 read before the write counts as proof, also where it may lag"
-)
 @pytest.mark.parametrize("stage", LAGS, ids=lambda lag: f"{lag:g} s", indirect=True)
 async def test_new_one_that_is_not_shown_yet_and_is_deleted(stage):
     """An update of it had its effect before the deletion: the two reads without it do not show that it had none."""

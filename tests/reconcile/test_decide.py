@@ -278,8 +278,10 @@ VERDICTS = {
     "update emptied, after": (attrs.evolve(UPDATE, body={"description": "mine"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": ""})], Verdict.UNKNOWN, "none"),
     "update gone, after": (UPDATE, [lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
     "update gone, and the read before showed it": (UPDATE, [lost(), read(5.1, HOOK), read(AFTER, status=404)], Verdict.SUPERSEDED, "gone"),
-    "update gone before and after": (attrs.evolve(UPDATE, baseline={}), [lost(), read(AFTER, status=404)], Verdict.NOT_APPLIED, "absence"),
-    "update gone before, by a read, and after": (attrs.evolve(UPDATE, baseline=None), [read(-0.1, status=404), lost(), read(AFTER, status=404)], Verdict.NOT_APPLIED, "absence"),
+    "update gone before and after": (attrs.evolve(UPDATE, baseline={}), [lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
+    "update gone before, by a read that may lag, and after": (attrs.evolve(UPDATE, baseline=None), [read(-0.1, status=404), lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
+    "update gone before, and after, where reads do not lag": (attrs.evolve(UPDATE, baseline={}, policy=ReconcilePolicy(reads_lag=0.0)), [lost(), read(AFTER, status=404)], Verdict.NOT_APPLIED, "absence"),
+    "update gone before, by a read, and after, where reads do not lag": (attrs.evolve(UPDATE, baseline=None, policy=ReconcilePolicy(reads_lag=0.0)), [read(-0.1, status=404), lost(), read(AFTER, status=404)], Verdict.NOT_APPLIED, "absence"),
     "update gone before, by a gateway's word, and after": (attrs.evolve(UPDATE, baseline=None), [read(-0.1, status=404, own_envelope=False), lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
     "update gone before, there after": (attrs.evolve(UPDATE, baseline={}), [lost(), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
     "update gone, no baseline": (attrs.evolve(UPDATE, baseline=None), [lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
@@ -793,7 +795,7 @@ NOT_RESENT = {
     "no byte left this machine in 4 attempts": (CREATE, [lost(), *map(not_sent, (1, 2, 3, 4)), read(AFTER, [])]),
     "too little of the deadline of 40 s is left": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=40.0)), ABSENT),
     "did not exist before the write": (
-        attrs.evolve(UPDATE, baseline={}),
+        attrs.evolve(UPDATE, baseline={}, policy=ReconcilePolicy(reads_lag=0.0)),
         [lost(), read(AFTER, status=404)],
     ),
     "settling only reads": (

@@ -12,9 +12,6 @@ from tests.soak.world import WORLDS
 pytestmark = pytest.mark.untraced
 
 WRITES = 500  # of each world
-OPEN = pytest.mark.xfail(
-    reason="see test_new_one_that_is_not_shown_yet_and_is_deleted in tests/faults"
-)
 
 
 def check(report: Report) -> None:
@@ -27,13 +24,7 @@ def check(report: Report) -> None:
     assert report.most_hooks < 100, "the list was full, and could tell nothing"
 
 
-@pytest.mark.parametrize(
-    "world",
-    [
-        pytest.param(each.name, marks=OPEN if each.name == "reads that lag" else ())
-        for each in WORLDS
-    ],
-)
+@pytest.mark.parametrize("world", [each.name for each in WORLDS])
 def test_siblings(world):
     """No verdict is false, nothing is lost or done twice, and few writes are unknown."""
     check(one_seed(1, writes=WRITES, world=world))
