@@ -351,8 +351,10 @@ def _changed_since(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
     )
 
 
-def _is_shown(run: Run, state: dict[str, Any]) -> bool:
-    """Return whether *state* is what *run* has taken for the state before its first send."""
+def _is_shown(run: Run, state: dict[str, Any] | None) -> bool:
+    """Return whether *state*, if the thing was there, is what *run* has taken for the state before its first send."""
+    if state is None:
+        return False
     first = next(
         (at for at, event in enumerate(run.history) if isinstance(event, Attempt)), 0
     )

@@ -201,10 +201,10 @@ class Steps:
     def _was_written(self, node: Node, run: Run, earlier: Thing | None) -> bool:
         """Return whether a read that lags shows an *earlier* state, which *run* has written."""
         setup = self.setup
-        was_so_before = bool(setup.earlier) or earlier == setup.thing
+        before = (setup.thing, *(thing for _, thing in setup.earlier))
         return (
             earlier is not None
-            and not was_so_before
+            and earlier not in before
             and bool(node.effects(run.number))
             and setup.model.wanted(earlier, run.number)
         )

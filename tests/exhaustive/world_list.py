@@ -442,6 +442,7 @@ def _changes() -> list[SetUp]:
             first=(a.RESET, a.MISSING),
             again=(a.MISSING,),
             calm=True,
+            policy=_CURRENT,
         ),
         *each(
             "already gone, read first",
@@ -450,6 +451,7 @@ def _changes() -> list[SetUp]:
             first=(a.RESET, a.MISSING),
             baseline=False,
             calm=True,
+            policy=_CURRENT,
         ),
         *each(
             "baseline read first, calm",
@@ -785,6 +787,12 @@ def _lagging() -> list[SetUp]:
         new = {**facts, "earlier": ((just_now, (OLD, 0, 1)),)}
         setups += each(
             f"reads that lag behind its creation{name}", ("webhooks.update",), **new
+        )
+        deleted = {**new, "crashes": CRASHES[:2], "acts": ("delete",), "acting": 1}
+        setups += each(
+            f"reads that lag behind its creation{name}, deleted",
+            ("webhooks.update",),
+            **deleted,
         )
         third = {**facts, "earlier": ((just_now, (ELSE, 0, 0)),)}
         setups += each(
