@@ -51,7 +51,7 @@ ALIASES = """
     EventPattern M MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
     ClientKeywords SimulatorSettings ServiceClock EventDelivery How
-    Writes WireObject AbstractAsyncContextManager SSLContext ByName F Key Rows Where tzinfo
+    HasOutcome Writes WireObject AbstractAsyncContextManager SSLContext ByName F Key Rows Where tzinfo
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"

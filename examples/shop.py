@@ -106,9 +106,9 @@ class Shop:
         await self._note(name, secret=hook.secret)
 
     async def _keep_verdict(self, result: Result) -> None:
-        if result.outcome is not None and result.outcome.secret_lost:
+        if result.secret_lost:
             # Another webhook, whose secret _keep_secret gets. If this raises, it comes again.
-            await self.client.webhooks.replace_lost(result.outcome)
+            await self.client.webhooks.replace_lost(result)
         await self._note(result.key, verdict=result.verdict)
 
     async def _note(self, name: str, **values: str | None) -> None:

@@ -119,19 +119,20 @@ def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
     groups = Groups()
     for each in unknown:
         groups.add(each)
-    summary = Summary(verdicts={Verdict.UNKNOWN: 23}, secrets_lost=2)
+    summary = Summary(verdicts={Verdict.UNKNOWN: 23})
     report = Report(
         name="run.db",
         summary=summary,
         groups=groups.sorted("run.db"),
         duplicates=1,
+        lost=2,
         faults=Counter({"HTTP 500": 4}),
     )
     batch_report.show(report)
     shown = " ".join(capsys.readouterr().out.split())
     assert "row-19 (webhooks.create)" in shown
     assert "row-20" not in shown
-    assert "and 3 more: invsvc batch report --jsonl FILE" in shown
+    assert "and 3 more: invsvc batch report PLACE --jsonl FILE" in shown
     assert "4 x HTTP 500" in shown
     assert "1 duplicate effects, 2 lost webhook secrets" in shown
 
@@ -148,12 +149,12 @@ def test_report_of_more_lost_secrets_than_a_terminal_shows(capsys):
         for n in range(22)
     ]
     batch_report.show(
-        Report(name="run.db", summary=Summary(secrets_lost=25), secrets_lost=lost)
+        Report(name="run.db", summary=Summary(), lost=25, secrets_lost=lost)
     )
     shown = " ".join(capsys.readouterr().out.split())
     assert "row-19 (webhooks.create): wh_19" in shown
     assert "row-20" not in shown
-    assert "and 5 more: invsvc batch report --jsonl FILE" in shown
+    assert "and 5 more: invsvc batch report PLACE --jsonl FILE" in shown
 
 
 def test_page_of_lost_secrets():
@@ -167,14 +168,12 @@ def test_page_of_lost_secrets():
         )
         for n in range(3)
     ]
-    page = page_of(
-        Report(name="run.db", summary=Summary(secrets_lost=5), secrets_lost=lost)
-    )
+    page = page_of(Report(name="run.db", summary=Summary(), lost=5, secrets_lost=lost))
     assert "<h2>Secrets lost</h2>" in page
     for n in range(3):
         assert f"<td>row-{n}</td><td>wh_{n}</td>" in page
-    assert "Otherwise delete the webhook, and create it again with another key." in page
-    assert "And 2 more: invsvc batch report --jsonl FILE lists them all." in page
+    assert "Otherwise replace the webhook" in page
+    assert "And 2 more: invsvc batch report PLACE --jsonl FILE lists them all." in page
     assert "Secrets lost</h2>" not in page_of(Report(name="run.db", summary=Summary()))
 
 
@@ -189,7 +188,7 @@ def test_report_of_duplicates(capsys):
     )
     page = page_of(report)
     assert "<td>row-1</td><td>wh_2, wh_3</td>" in page
-    assert "And 1 more: invsvc batch report --jsonl FILE lists them all." in page
+    assert "And 1 more: invsvc batch report PLACE --jsonl FILE lists them all." in page
     batch_report.show(report)
     assert "  - row-1 (webhooks.create): wh_2, wh_3" in capsys.readouterr().out
     assert batch_report.plain(report)["duplicates"] == [

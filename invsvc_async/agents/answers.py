@@ -33,6 +33,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.json_form import plain_error
+from invsvc_async.resources.lost_secrets import may_be_kept
 from invsvc_async.web import has_newer_write
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ _SECRETS: Final = {
         "the person you work for; do not make another one by yourself."
     ),
 }
+_MAY_BE_KEPT: Final = (
+    "The webhook's secret was not noted as kept, and no later answer has it; the operator may have it, "
+    "because a process was killed after it had sent the create. The webhook exists. Tell the person you work "
+    "for; do not make another one by yourself."
+)
 _THROWN_AWAY: Final = (
     "The webhook's secret was thrown away, as the operator of this server chose."
 )
@@ -209,7 +215,7 @@ def of_write(
         message += " This was found out before, and nothing was sent now."
     if outcome.secret is not None:
         is_thrown = outcome.secret == "delivered" and not keeps_secrets
-        secret = _THROWN_AWAY if is_thrown else _SECRETS[outcome.secret]
+        secret = _THROWN_AWAY if is_thrown else _words_of_secret(outcome)
         message = f"{message} {secret}"
     error = outcome.error
     is_applied = verdict is Verdict.APPLIED
@@ -241,6 +247,13 @@ def _next_of(operation: Operation, outcome: AnyOutcome) -> str:
     if outcome.verdict is Verdict.APPLIED and outcome.secret == "lost":
         return "Tell the person you work for that the secret was lost."
     return _NEXT[outcome.verdict]
+
+
+def _words_of_secret(outcome: AnyOutcome) -> str:
+    """Return who has the secret of a new webhook, in words."""
+    if outcome.secret_lost and may_be_kept(outcome):
+        return _MAY_BE_KEPT
+    return _SECRETS[str(outcome.secret)]
 
 
 def _value_of(outcome: AnyOutcome, shown: ModelView) -> Wire:

@@ -17,8 +17,16 @@ from invsvc_async.batch.entries import (
     summary_of,
     workers_of,
 )
+from invsvc_async.batch.replaced import note_replaced, telling_of_replacement
 from invsvc_async.batch.restored import restored_of
-from invsvc_async.batch.result import Progress, Result, Summary, Worker, outcome_in
+from invsvc_async.batch.result import (
+    Progress,
+    Result,
+    Summary,
+    Worker,
+    kept_outcome,
+    outcome_in,
+)
 from invsvc_async.batch.sending import Sending
 from invsvc_async.concurrency.uncopied import Uncopied
 from invsvc_async.durable.entry import State
@@ -165,6 +173,7 @@ class Batch(Uncopied):
             self._is_open = False
             await self.entries.aclose()
             raise
+        core.replaced_hooks.add(self._note_replaced)
         return self
 
     async def __aexit__(
@@ -181,7 +190,11 @@ class Batch(Uncopied):
             raise
         finally:
             self._is_open = False
+            self.sending.core.replaced_hooks.discard(self._note_replaced)
             await self.entries.aclose()
+
+    async def _note_replaced(self, key: str, old: str, new: str) -> None:
+        await note_replaced(self.entries, key, old, new)
 
     @overload
     def run(
@@ -201,8 +214,8 @@ class Batch(Uncopied):
 
         Each result is yielded at least once. It counts as taken when the next one is asked for, by whichever
         task. After a kill, a ``break`` or an error, the next run first yields the results that were not
-        taken; those have no ``outcome``. If such a write was retried in between, only its later result is
-        yielded.
+        taken; those have no ``outcome``, but for a webhook whose secret nobody has. If such a write was
+        retried in between, only its later result is yielded.
 
         A write's key is that of ``write.keyed(…)``, or made from its content and its occurrence among equal
         writes. Finished writes are skipped. Writes to the same thing keep their order.
@@ -295,7 +308,8 @@ class Batch(Uncopied):
         """
         Return the outcome of the write of *key*; ``None`` if it has no verdict yet, or is not known.
 
-        A batch stores no value, error or history, and of an applied write no intent: the outcome has none.
+        A batch stores no value, error or history, and of an applied write no intent: the outcome has none,
+        unless it is of a webhook whose secret nobody may have.
 
         Raises:
             JournalError: The journal cannot be read, or the entry is damaged.
@@ -303,9 +317,10 @@ class Batch(Uncopied):
         entry = await self.entries.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None
-        return attrs.evolve(
-            outcome_in(entry, self.entries.store.commons), replayed=True
-        )
+        commons = self.entries.store.commons
+        outcome = kept_outcome(entry, commons) or outcome_in(entry, commons)
+        told = await telling_of_replacement(self.entries, key, outcome)
+        return attrs.evolve(told, replayed=True)
 
     async def retry(
         self,

@@ -13,7 +13,14 @@ import msgspec
 
 from invsvc_async.api.operations import TABLE
 from invsvc_async.batch.file_check import Checkpoint
-from invsvc_async.batch.result import Result, Summary, Worker, outcome_in
+from invsvc_async.batch.replaced import count_replaced, with_replacements
+from invsvc_async.batch.result import (
+    Result,
+    Summary,
+    Worker,
+    kept_outcome,
+    outcome_in,
+)
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_and_record
@@ -25,7 +32,7 @@ from invsvc_async.durable.store.opening import store_at
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
-from invsvc_async.storage.address import is_postgres, without_login
+from invsvc_async.storage.address import is_postgres, user_in, without_login
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -43,8 +50,11 @@ _WITH_SECRET = [
     if each.kind == "write" and kind_of_write(each).has_secret
 ]
 _SILENT = 3  # times the silence, after which people are told that a worker is not alive
-# options of an address that say which one it is
-_SHOWN = ("host", "port", "batch", "outbox", "journal")
+# options of an address that say which one it is, and how a command reaches it; none has a password
+_WHICH = ("batch", "outbox", "journal", "namespace", "same_mode", "silence")
+_SERVER = ("host", "port", "user", "dbname", "passfile", "service", "servicefile")
+_TLS = ("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl")
+_SHOWN = (*_WHICH, *_SERVER, *_TLS, "target_session_attrs")
 
 
 class BatchEntries(Entries):
@@ -119,18 +129,22 @@ async def summary_of(entries: Entries) -> Summary:
     """Return the counts of *entries*, and how many inputs were begun and not read to their end."""
     states: Counter[int] = Counter()
     verdicts: Counter[Verdict] = Counter()
-    lost = overtaken = 0
+    lost = overtaken = replaced = 0
     for state, verdict, flags, many in await entries.counts():
         states[state] += many
         if state == State.DONE:
             verdicts[Verdict(verdict)] += many
             lost += many * (flags & 1)
             overtaken += many * (flags >> 1)
+    # of other stores, entries are deleted, and what is noted of them is not
+    if lost and isinstance(entries, BatchEntries):
+        replaced = await count_replaced(entries)
     return Summary(
         to_do=states[State.TO_DO],
         sending=states[State.SENDING],
         verdicts={verdict: many for verdict, many in verdicts.items() if many},
-        secrets_lost=lost,
+        secrets_lost=lost - replaced,
+        secrets_replaced=replaced,
         overtaken=overtaken,
         open_inputs=await inputs.count(entries.store),
     )
@@ -151,15 +165,21 @@ async def results_of(
 ) -> AsyncIterator[Result]:
     """Iterate over the results in a store, all or those with *verdict*, in the order of the input."""
     async for page in pages_of(entries, verdict):
-        for entry in page:
-            yield result_of(entries, entry)
+        for result in await results_in(entries, page):
+            yield result
+
+
+async def results_in(entries: Entries, page: Sequence[Entry]) -> list[Result]:
+    """Return the results of *page*, entries that are done, with what stands in the place of webhooks."""
+    return await with_replacements(entries, [result_of(entries, each) for each in page])
 
 
 def result_of(entries: Entries, entry: Entry) -> Result:
     """Return the result of an entry that is done. Only that of a batch is stored as such."""
+    commons = entries.store.commons
     if isinstance(entries, BatchEntries):
-        return Result.of(entry)
-    found = Result.of(entry, outcome=outcome_in(entry, entries.store.commons))
+        return Result.of(entry, outcome=kept_outcome(entry, commons))
+    found = Result.of(entry, outcome=outcome_in(entry, commons))
     result = attrs.evolve(found, key=entries.key_of(entry))
     if (
         result.secret_lost
@@ -189,21 +209,23 @@ async def workers_of(entries: Entries) -> list[Worker]:
     ]
 
 
+# the name of an address in which a password could be mistaken for something else
+UNNAMED = "postgresql://…"
+
+
 def name_of(path: str | Path) -> str:
-    """Return *path* for display and for commands: an address without its login and most of its options."""
+    """Return *path* for display and for commands: an address without its password, and with known options."""
     if not is_postgres(str(path)):
         return str(path)
     place = without_login(str(path))
     if place is None:
-        return "postgresql://…"
+        return UNNAMED
     options = [
         each for each in parse_qsl(str(path).partition("?")[2]) if each[0] in _SHOWN
     ]
-    return (
-        f"postgresql://{place}?{urlencode(options, safe='/,')}"
-        if options
-        else f"postgresql://{place}"
-    )
+    user = user_in(str(path))
+    name = f"postgresql://{user}@{place}" if user else f"postgresql://{place}"
+    return f"{name}?{urlencode(options, safe='/,')}" if options else name
 
 
 async def checkpoint_at(path: str | Path) -> Checkpoint | None:

@@ -42,6 +42,18 @@ def discard_secret(_key: str, _webhook: object) -> None:
     """Throw a secret away, as an ``on_secret``. It counts as not stored: nobody wants it."""
 
 
+def _record_of(outcome: AnyOutcome) -> Record:
+    """Return the record of *outcome*, with the requests that earlier runs sent for the write."""
+    record = record_of(outcome)
+    record.tries += len(outcome.started_as.sent)
+    return record
+
+
+def _may_be_replaced(outcome: AnyOutcome) -> bool:
+    """Return whether it may be that nobody has the secret of the webhook, so that it has to be replaced."""
+    return outcome.secret in {"lost", "returned"}
+
+
 class Item(msgspec.Struct, eq=False, kw_only=True):
     """
     A write of a batch, whose *entry* is in *lane*; ``spec`` is set if the entry is as in the input.
@@ -119,7 +131,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
-        Store the outcome, without the body if it is applied.
+        Store the outcome, without the body if it is applied: only with that can a lost secret be replaced.
 
         ``storing`` is done once it is stored. Nothing of the run is needed until then. If the service or the
         credential is the reason for the outcome, put the write back instead.
@@ -135,15 +147,17 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent
-        record = record_of(outcome)
+        record = _record_of(outcome)
+        is_whole = self.keeps_outcome or _may_be_replaced(outcome)
+        text = encoded(record)
+        if is_whole:
+            text = verdict_record(outcome, replace(record))
         entry = self._entry(
             State.DONE,
-            None if applied and not self.keeps_outcome else intent,
+            None if applied and not is_whole else intent,
             taker=self.lane.leases.taker,
             verdict=outcome.verdict.value,
-            outcome=verdict_record(outcome, record)
-            if self.keeps_outcome
-            else encoded(record),
+            outcome=text,
             flags=flags_of(record),
             claim=claim_by(outcome),
             done_at=done_at(self.engine.sending.core, self.lane.leases.store),

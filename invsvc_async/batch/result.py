@@ -41,15 +41,18 @@ class Result(Generic[T_co]):
     """
     The result of one write of a batch.
 
-    ``thing`` is the id of what was written, if it is known. ``attempts``, ``resends`` and ``reads`` count
-    requests of the run that found the verdict, not those of a run that was killed before. ``seconds`` is the
-    time from the start of that run to the verdict. ``secret`` says who has the secret of a new webhook, as in
-    ``Outcome``; if it is lost, ``on_secret`` may have had it just before a kill. ``error`` is the message of
-    the last failure, ``status`` its HTTP status, and ``code`` its error code. ``cause`` is a code for the
-    reason why the write is not applied, or not known to be (see ``Evidence``). ``candidates`` and
+    ``thing`` is the id of what was written, if it is known. ``attempts`` counts the requests of the write,
+    ``resends`` and ``reads`` those of the run that found the verdict, not of a run that was killed before.
+    ``seconds`` is the time from the start of that run to the verdict. ``secret`` says who has the secret of a
+    new webhook, as in ``Outcome``; if it is lost, ``on_secret`` may have had it just before a kill.
+    ``replaced_by`` is the id of the webhook that stands in the place of such a one, if the store knows it:
+    see ``client.webhooks.replace_lost``. ``error`` is the message of the last failure, ``status`` its HTTP
+    status, and ``code`` its error code. ``cause`` is a code for the reason why the write is not applied, or
+    not known to be (see ``Evidence``). ``candidates`` and
     ``duplicates`` are ids of webhooks that may be, or are, further effects. ``overtaken`` is whether the
     write was not sent (again) because a newer write to the same resource was. ``story`` explains the verdict,
-    unless the service simply answered so. ``outcome`` is set for writes of the current run.
+    unless the service simply answered so. ``outcome`` is set for writes of the current run, and for webhooks
+    whose secret nobody may have.
     """
 
     key: str
@@ -72,6 +75,7 @@ class Result(Generic[T_co]):
     duplicates: tuple[str, ...] = ()
     story: str | None = None
     done_at: int | None = None
+    replaced_by: str | None = None
     outcome: Outcome[T_co] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property
@@ -83,7 +87,7 @@ class Result(Generic[T_co]):
 
     @property
     def secret_lost(self) -> bool:
-        """Whether a webhook was created whose secret nobody has."""
+        """Whether a webhook was created whose secret was lost, as far as this run or the store knows."""
         return self.secret == "lost"
 
     @classmethod
@@ -107,10 +111,12 @@ class Result(Generic[T_co]):
             verdict = Verdict(str(entry.verdict))
         failed = record.failed
         status = record.status
+        code = record.code
         error = None if outcome is None else outcome.error
         if failed is None and error is not None:
             failed = f"{type(error).__name__}: {error}"
             status = getattr(error, "status", None)
+            code = getattr(error, "code", None)
         answered = record.basis == "answered" and verdict is Verdict.APPLIED
         return cls(
             key=entry.key,
@@ -127,7 +133,7 @@ class Result(Generic[T_co]):
             overtaken=record.overtaken,
             error=failed,
             status=status,
-            code=record.code,
+            code=code,
             cause=record.cause,
             candidates=record.candidates,
             duplicates=record.duplicates or (),
@@ -135,6 +141,20 @@ class Result(Generic[T_co]):
             done_at=entry.done_at,
             outcome=outcome,
         )
+
+
+# Any: the operation says what its value is
+def kept_outcome(entry: Entry, commons: Commons) -> Outcome[Any] | None:
+    """
+    Return the outcome of an entry of a batch if the batch has kept it, as of a secret that may be lost.
+
+    What a run has returned may be with its caller, so that it counts as not stored.
+    """
+    if entry.verdict != Verdict.APPLIED or entry.intent is None:
+        return None
+    outcome = outcome_in(entry, commons)
+    _, record = verdict_and_record(entry)
+    return attrs.evolve(outcome, secret=record.secret)
 
 
 # Any: the operation says what its value is
@@ -166,14 +186,17 @@ class Summary:
     """
     Counts of the writes of a whole batch, by verdict if they are done.
 
-    ``overtaken`` ones are NOT_APPLIED, because a newer write to the same resource was sent. ``open_inputs``
-    is how many inputs were begun and not read to their end: they are being read, or their run was stopped.
+    ``secrets_lost`` counts webhooks whose secret was lost, without ``secrets_replaced`` ones, in whose place
+    another one stands. ``overtaken`` ones are NOT_APPLIED, because a newer write to the same resource was
+    sent. ``open_inputs`` is how many inputs were begun and not read to their end: they are being read, or
+    their run was stopped.
     """
 
     to_do: int = 0
     sending: int = 0
     verdicts: Mapping[Verdict, int] = attrs.field(factory=dict[Verdict, int])
     secrets_lost: int = 0
+    secrets_replaced: int = 0
     overtaken: int = 0
     open_inputs: int = 0
 

@@ -15,9 +15,11 @@ from invsvc_async.batch.entries import summary_of
 from invsvc_async.batch.file_check import Checkpoint, FileWrites, Writes, sound
 from invsvc_async.batch.intake import Asked, Intake, chunks
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.result import Progress, Result, Summary
+from invsvc_async.batch.replaced import with_replacements
+from invsvc_async.batch.result import Progress, Result, Summary, kept_outcome
 from invsvc_async.batch.run_status import TOTAL, Status
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.durable.records import verdict_and_record
 from invsvc_async.durable.results import Consumer
 from invsvc_async.durable.store.restored import close_restored
 from invsvc_async.errors import InvalidRequestError
@@ -158,13 +160,21 @@ class Run:
             self._gives_left = False
             return None
         self._given.append(found)
-        result = Result.of(found)
-        # "not stored" is a state: a run that is over had the secret
-        return (
-            attrs.evolve(result, secret="lost")
-            if result.secret == "not stored"
-            else result
-        )
+        return await self._told_again(found)
+
+    async def _told_again(self, entry: Entry) -> Result:
+        """Return the result of *entry*, which another run left: what that has returned nobody got."""
+        entries = self._batch.entries
+        outcome = kept_outcome(entry, entries.store.commons)
+        if verdict_and_record(entry)[1].had != "returned":
+            [result] = await with_replacements(
+                entries, [Result.of(entry, outcome=outcome)]
+            )
+            return result
+        if outcome is not None:
+            outcome = attrs.evolve(outcome, secret="lost")
+        result = Result.of(entry, outcome=outcome)
+        return attrs.evolve(result, secret="lost")
 
     async def _begin(self) -> None:
         if self._before is not None:

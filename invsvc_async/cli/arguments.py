@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date, datetime
-from typing import Any
+from datetime import UTC, date, datetime, time
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -22,8 +22,12 @@ from invsvc_async.api.operations import (
     OperationKind,
     Parameter,
 )
+from invsvc_async.cli.options import misuse
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
 
 _WORD = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL
@@ -210,6 +214,25 @@ def _json(name: str, text: str, what: str = "JSON value") -> Any:
         return envelope.loads(text.encode())
     except UnreadableResponseError:
         raise InvalidRequestError(f"{name}: {text!r} is not a valid {what}") from None
+
+
+def moment_of(name: str, text: str | None, zone: tzinfo | None = None) -> int | None:
+    """
+    Return the moment that *text* gives, in epoch ms; ``None`` if there is none. *name* is for the error.
+
+    A date is its midnight, in *zone* or else in UTC. A time has an offset, unless there is a *zone*.
+    """
+    if text is None:
+        return None
+    found = time_of(name, text)
+    if isinstance(found, int):
+        return found
+    if not isinstance(found, datetime):
+        found = datetime.combine(found, time.min, zone or UTC)
+    if found.tzinfo is None and zone is None:
+        raise misuse(f"{text!r} has no offset from UTC. Add one: {text}Z", name)
+    aware = found if found.tzinfo is not None else found.replace(tzinfo=zone)
+    return round(aware.timestamp() * 1000)
 
 
 def time_of(name: str, text: str) -> int | date | datetime:

@@ -212,6 +212,15 @@ def _tell_of_file(taken: TakenProfile) -> None:
 _TOLD: set[str] = set()  # files and profiles of which this process has told
 
 
+def names_service(profile: str | None) -> bool:
+    """Return whether the option *profile*, the environment or a file says which service is meant."""
+    from invsvc_async.profiles import FILE
+
+    named = ("INVSVC_BASE_URL", "INVSVC_PROFILE", "INVSVC_CONFIG")
+    is_named = profile is not None or any(os.environ.get(name) for name in named)
+    return is_named or Path(FILE).exists()
+
+
 @attrs.frozen(kw_only=True)
 class Calling:
     """The options of commands that call the service."""

@@ -50,7 +50,7 @@ def _facts(report: Report) -> dict[str, object]:
     )
     killed = sum(run.is_lost for run in report.runs)
     discarded = report.secrets_discarded if report.kind == "batch" else 0
-    lost = f"{summary.secrets_lost:,} lost webhook secrets"
+    lost = f"{report.lost:,} lost webhook secrets"
     return {
         "writes": f"{summary.total:,}, {left:,} of them open",
         "rate": report.runs
@@ -64,6 +64,8 @@ def _facts(report: Report) -> dict[str, object]:
         and f"{killed:,} of {len(report.runs):,} processes, or their machines were lost",
         "input": summary.open_inputs and INPUT_INCOMPLETE,
         "secrets": discarded and f"{discarded:,} {_DISCARDED}",
-        "look at": (report.duplicates or summary.secrets_lost)
+        "look at": (report.duplicates or report.lost)
         and f"{report.duplicates:,} duplicate effects, {lost}",
+        "replaced": report.replaced
+        and f"{counted(report.replaced, 'webhook')} with lost secrets, by others",
     }

@@ -102,13 +102,14 @@ async def listing_of(
 
 async def facts_of(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     """Return what is known of the write of *entry*: its verdict, or why it waits."""
-    from invsvc_async.batch.entries import result_of
+    from invsvc_async.batch.entries import results_in
     from invsvc_async.batch.reports.not_applied import plain_result
 
     row = _row(entries, entry, await entries.facts.get(_UNTOLD(entry)))
     if entry.verdict is None:
         return row | await _waits(kind, entries, entry)
-    return plain_result(result_of(entries, entry)) | row
+    [result] = await results_in(entries, [entry])
+    return plain_result(result) | row
 
 
 def workers_table(found: Sequence[WireObject]) -> TableView:
@@ -217,9 +218,14 @@ def facts_in_words(row: WireObject) -> Iterator[tuple[str, str]]:
 def _words(value: object) -> str:
     match value:
         case dict():
-            parts = value.items()
-            words = [f"{name.replace('_', ' ')} {_words(each)}" for name, each in parts]
+            words = [
+                f"{name.replace('_', ' ')} {_words(each)}"
+                for name, each in value.items()
+                if each is not None
+            ]
             return ", ".join(words)
+        case bool():
+            return "yes" if value else "no"
         case float():
             return age(value) if value > 1 else f"{value:.3f} s"
         case list():

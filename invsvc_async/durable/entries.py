@@ -34,7 +34,7 @@ from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import Cell, Script, slices
-from invsvc_async.storage.file_lock import owner_of
+from invsvc_async.storage.file_lock import is_owned, owner_of
 from invsvc_async.writes.labels import NO_LABELS
 
 if TYPE_CHECKING:
@@ -394,10 +394,12 @@ class JournalEntries(Entries):
 def attempts_of(entry: Entry) -> int:
     """Return how many sends are stored with *entry*: none once it is pruned, or if it is damaged."""
     try:
-        if entry.outcome is not None:
-            # as the default of a record
-            return int(json.loads(entry.outcome).get("tries", 1))
-        return len(json.loads(entry.intent or "{}").get("sent", []))
+        # also those of a process that was killed
+        sent = len(json.loads(entry.intent or "{}").get("sent", []))
+        if entry.outcome is None:
+            return sent
+        # as the default of a record
+        return max(sent, int(json.loads(entry.outcome).get("tries", 1)))
     except (ValueError, TypeError, AttributeError):
         return 0
 
@@ -407,6 +409,9 @@ def _owner_of_file(path: Path) -> Owner:
     host, pid = owner_of(path) or (None, None)
     # where signal 0 would end it
     if pid and host == socket.gethostname() and sys.platform != "win32":
+        # its number may be another process's by now, or it may not have been reaped
+        if is_owned(path) is False:
+            return Owner(host, pid, alive=False)
         try:
             os.kill(pid, 0)
         except (OSError, OverflowError) as error:

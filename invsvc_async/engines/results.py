@@ -10,6 +10,7 @@ import attrs
 
 from invsvc_async.errors import InvsvcError, RateLimitedError
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.resources.lost_secrets import may_be_kept
 from invsvc_async.web import has_newer_write
 
 if TYPE_CHECKING:
@@ -25,12 +26,17 @@ log: logging.Logger = logging.getLogger("invsvc_async.engines")
 NAMES: Final = ("key", "verdict", "id", "message", "replayed", "secret")
 _SECRETS: Final = {
     "lost": (
-        "Its secret was lost with the answer: nobody has it. For a new one, delete the webhook and create it "
-        "under another key."
+        "Its secret was lost with the answer: nobody has it. For one with a secret, replace the webhook: "
+        "invsvc journal replace-lost."
     ),
     "not stored": "Its secret was given to the run that created it, and is not stored.",
     "delivered": "on_secret has had its secret.",
 }
+_MAY_BE_KEPT: Final = (
+    "Its secret was not noted as kept: a process was killed, or closed its client, after it had sent the "
+    "create. on_secret may have had the secret: look there first. Otherwise replace the webhook: invsvc "
+    "journal replace-lost."
+)
 _OPEN: Final = (Verdict.UNKNOWN, Verdict.NOT_APPLIED)
 _NOBODY_HAS: Final = (
     "nobody has them, because nothing takes the results of this table. "
@@ -66,6 +72,8 @@ class RowResult:
     def of(cls, key: str, outcome: AnyOutcome, note: str = "") -> RowResult:
         """Return the result of a row with this *outcome*; its message begins with *note*."""
         about_secret = _SECRETS.get(outcome.secret or "", "")
+        if outcome.secret_lost and may_be_kept(outcome):
+            about_secret = _MAY_BE_KEPT
         sentences = (note, _sentence(_why(outcome)), about_secret)
         is_new = outcome.secret == "returned"
         return cls(

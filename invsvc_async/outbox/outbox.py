@@ -10,6 +10,11 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from invsvc_async.batch.replaced import (
+    note_replaced,
+    telling_of_replacement,
+    with_replacements,
+)
 from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
     from invsvc_async.codec.exact_json import WireObject
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.models.common import Model
     from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
@@ -194,7 +200,12 @@ class Outbox(Uncopied):
             raise
         else:
             self._open = True
+        if not self._store.store.how.reading:
+            self._sending.core.replaced_hooks.add(self._note_replaced)
         return self
+
+    async def _note_replaced(self, key: str, old: str, new: str) -> None:
+        await note_replaced(self._store, key, old, new)
 
     async def _arrive(self) -> None:
         """Open it, again and again, until its database is there."""
@@ -229,6 +240,7 @@ class Outbox(Uncopied):
             self._check_loop()
         self._open = False
         self._away = None
+        self._sending.core.replaced_hooks.discard(self._note_replaced)
         self._wake()
         try:
             if self._arriving is not None:
@@ -511,9 +523,11 @@ class Outbox(Uncopied):
                 if entry is None:
                     await set_within(changed, _POLL)
                     continue
-                yield Result.of(
-                    entry, outcome=outcome_in(entry, self._store.store.commons)
+                outcome = outcome_in(entry, self._store.store.commons)
+                [result] = await with_replacements(
+                    self._store, [Result.of(entry, outcome=outcome)]
                 )
+                yield result
                 if times := failed[entry.key]:
                     consumer.give_back(entry, _pause_after(times))
                 else:
@@ -577,7 +591,7 @@ class Outbox(Uncopied):
             changed = self._hear()
             entry = await self._store.entry(key)
             if entry is not None and entry.state is State.DONE:
-                return outcome_in(entry, self._store.store.commons)
+                return await self._told(entry)
             if entry is None and is_there:
                 raise JournalError(
                     f"outbox: {key!r} was deleted meanwhile. It may have been applied."
@@ -589,7 +603,8 @@ class Outbox(Uncopied):
         """
         Return the outcome of the write of *key*; ``None`` if it has no verdict yet, or is not known.
 
-        It has no history, and no secret of a webhook.
+        It has no history, and no secret of a webhook. If a webhook was replaced because its secret was lost,
+        the value is the first one, and the message names the other.
 
         Raises:
             JournalError: The database stayed away, or the entry is damaged.
@@ -599,7 +614,12 @@ class Outbox(Uncopied):
         entry = await self._store.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None
-        return outcome_in(entry, self._store.store.commons)
+        return await self._told(entry)
+
+    async def _told(self, entry: Entry) -> Outcome[Any]:  # Any: as in get
+        """Return the outcome of an entry that is done; its message says whether a webhook was replaced."""
+        outcome = outcome_in(entry, self._store.store.commons)
+        return await telling_of_replacement(self._store, entry.key, outcome)
 
     async def retry(self, *keys: str) -> list[str]:
         """

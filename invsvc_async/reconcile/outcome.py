@@ -196,8 +196,8 @@ class OutcomeBase(Portable, Generic[T_co]):
     - ``resends``: how many of them were re-sent on proof of absence.
     - ``secret``: who has the secret of a new webhook. ``"returned"``: it is in ``value``. ``"delivered"``:
       ``on_secret`` has had it. ``"not stored"``: whoever got the outcome first had it, and this one was read
-      back. ``"lost"``: nobody has it, because the answer was lost, or ``on_secret`` was cancelled when
-      its client closed. ``None``: the write made none.
+      back. ``"lost"``: the answer was lost, or ``on_secret`` was cancelled when its client closed; if a
+      process was killed just after the answer, ``on_secret`` may have had it. ``None``: the write made none.
     - ``replayed``: whether it is the outcome of another run under the same key.
     - ``took``: the time from the call to the verdict, in seconds; 0 if it is not known. ``waited``: how much
       of it was for earlier writes to the same resource. Both are of the run that found the verdict.
@@ -243,7 +243,7 @@ class OutcomeBase(Portable, Generic[T_co]):
 
     @property
     def secret_lost(self) -> bool:
-        """Whether a webhook was created whose secret nobody has."""
+        """Whether a webhook was created whose secret was lost, as far as the runs of the write have noted."""
         return self.secret == "lost"
 
     def unwrap(self) -> T_co:

@@ -50,6 +50,47 @@ _LONGEST_KEY: Final = (
 _FIELDS: Final = ("url", "events", "description", "status")
 _PROVEN: Final = ("answered", "tag", "person")
 _NOTHING_SENT: Final = "Nothing was sent."
+_INSTEAD_OF: Final = "instead of"
+
+
+class HasOutcome(Protocol):
+    """What has the outcome of a create: a ``SecretLostError``, or a result of a batch or an outbox."""
+
+    @property
+    def outcome(self) -> Outcome[Any] | None:  # Any: of any operation
+        """The outcome, if it is known."""
+        ...
+
+
+def may_be_kept(outcome: OutcomeBase[Any]) -> bool:
+    """
+    Return whether ``on_secret`` may have had the secret that *outcome* calls lost.
+
+    That is so if a process was killed after it had sent the create, perhaps just after the answer came; or if
+    ``on_secret`` was called, but cancelled. Otherwise the answer was lost, and nobody has the secret.
+    """
+    return any(each.end is None or each.end.secret_lost for each in outcome.intent.sent)
+
+
+def key_of_replacement(first_key: str, webhook: str) -> str:
+    """Return the key of the create in the place of *webhook*, which the create of *first_key* made."""
+    return _key(first_key, f"{_INSTEAD_OF} {webhook}")
+
+
+def key_of_deletion(first_key: str, webhook: str) -> str:
+    """Return the key of the delete of *webhook*, once another one stands in its place."""
+    return _key(first_key, f"delete {webhook}")
+
+
+def first_key_of(key: str) -> str:
+    """Return the key of the first create if *key* is that of another one in its place; otherwise *key*."""
+    first, found, _ = key.rpartition(f", {_INSTEAD_OF} ")
+    return first if found else key
+
+
+def _key(first_key: str, what: str) -> str:
+    # so that the rest has room; the id in it tells the keys apart
+    return f"{first_key[:_LONGEST_KEY]}, {what}"
 
 
 class _Options(ClientOptions, kw_only=True, eq=False):
@@ -86,7 +127,7 @@ class Operations(Protocol):
 
 async def replace_lost(
     view: ClientOptions,
-    lost: SecretLostError | Outcome[Webhook],
+    lost: HasOutcome | Outcome[Webhook],
     webhooks: Operations,
     *,
     attempts: int,
@@ -106,6 +147,7 @@ async def replace_lost(
         await replacing.delete(current)
         current = cast("Webhook", made.value)
         if not made.secret_lost:
+            await replacing.tell_stores(current)
             return current
         if not made.replayed:
             left -= 1
@@ -141,7 +183,8 @@ class _Replacing:
         try:
             seen = await self._webhooks.get(found.id, team=self._team)
         except NotFoundError:
-            if await self._keys.has(self._key_instead_of(found), self._team):
+            key = key_of_replacement(self._intent.key, found.id)
+            if await self._keys.has(key, self._team):
                 return
             raise InvalidRequestError(
                 f"replace_lost: {found.id} is not there, and no webhook was made in its place",
@@ -166,7 +209,8 @@ class _Replacing:
             policy=self._creating.reconcile,
         )
         write: Write[Webhook] = Write(spec)
-        outcome = await write.keyed(self._key_instead_of(webhook)).outcome()
+        key = key_of_replacement(self._intent.key, webhook.id)
+        outcome = await write.keyed(key).outcome()
         if outcome.verdict is not Verdict.APPLIED:
             outcome.unwrap()
         return outcome
@@ -174,22 +218,22 @@ class _Replacing:
     async def delete(self, webhook: Webhook) -> None:
         """Delete *webhook* once; raise unless it is gone then."""
         delete = self._webhooks.delete(webhook.id, team=self._team)
-        outcome = await delete.keyed(self._key(f"delete {webhook.id}")).outcome()
+        key = key_of_deletion(self._intent.key, webhook.id)
+        outcome = await delete.keyed(key).outcome()
         is_gone = isinstance(outcome.error, NotFoundError)
         if outcome.verdict is Verdict.REFUSED and is_gone:
             return
         outcome.unwrap()
 
-    def _key_instead_of(self, webhook: Webhook) -> str:
-        return self._key(f"instead of {webhook.id}")
-
-    def _key(self, what: str) -> str:
-        # so that the rest has room; the id in it tells the keys apart
-        return f"{self._intent.key[:_LONGEST_KEY]}, {what}"
+    async def tell_stores(self, webhook: Webhook) -> None:
+        """Tell the open batches and outboxes of the client that *webhook* stands in the first one's place."""
+        first = cast("Webhook", self._lost.value)
+        for note in [*self._creating.core.replaced_hooks]:
+            await note(self._intent.key, first.id, webhook.id)
 
 
 def _checked(
-    view: ClientOptions, lost: SecretLostError | Outcome[Webhook]
+    view: ClientOptions, lost: HasOutcome | Outcome[Webhook]
 ) -> Outcome[Webhook]:
     """
     Return the outcome whose secret was lost.
@@ -203,10 +247,15 @@ def _checked(
             "replace_lost: needs a client with journal=… and on_secret=…, so that a kill in the middle "
             f"neither makes two webhooks nor loses the next secret. {_NOTHING_SENT}"
         )
-    outcome: object = lost.outcome if isinstance(lost, SecretLostError) else lost
+    outcome: object = lost
+    if not isinstance(lost, OutcomeBase) and hasattr(lost, "outcome"):
+        outcome = lost.outcome
+        if outcome is None:
+            raise _not_kept()
     if not isinstance(outcome, OutcomeBase):
         raise InvalidRequestError(
-            f"lost: must be a SecretLostError or an Outcome, not a {type(lost).__name__}",
+            "lost: must be a SecretLostError, a result of a batch or an outbox, or an Outcome, not a "
+            f"{type(lost).__name__}",
             hint=_NOTHING_SENT,
         )
     if not outcome.secret_lost:
@@ -216,13 +265,18 @@ def _checked(
         )
     intent = outcome.started_as
     if not isinstance(getattr(outcome.value, "id", None), str) or intent.body is None:
-        raise InvalidRequestError(
-            "lost: this outcome does not have the webhook and what was asked for. A batch keeps neither",
-            hint=f"{_NOTHING_SENT} Use the outcome of the run that created it.",
-        )
+        raise _not_kept()
     check_scope(view, intent, same_mode=True)
     _check_ours(outcome)
     return cast("Outcome[Webhook]", outcome)
+
+
+def _not_kept() -> InvalidRequestError:
+    return InvalidRequestError(
+        "lost: what was asked for is not stored: it was pruned, a person has resolved the write, or an "
+        "earlier version of the package ran the batch",
+        hint=f"{_NOTHING_SENT} Create another webhook under a new key, then delete this one.",
+    )
 
 
 def _check_ours(outcome: OutcomeBase[Any]) -> None:

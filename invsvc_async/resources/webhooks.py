@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from invsvc_async.api.event_types import EventName
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import Deleted, Health, Webhook, WebhookList
-    from invsvc_async.reconcile.outcome import Outcome, SecretLostError
+    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.resources.lost_secrets import HasOutcome
     from invsvc_async.settings import CallOptions
     from invsvc_async.writes.write import Write
 
@@ -236,16 +237,17 @@ class Webhooks(Resource):
 
     async def replace_lost(
         self,
-        lost: SecretLostError | Outcome[Webhook],
+        lost: HasOutcome | Outcome[Webhook],
         *,
         attempts: int = 3,
     ) -> Webhook:
         """
         Make another webhook in the place of one whose secret was lost, and delete that one.
 
-        *lost* is the ``SecretLostError``, or the outcome of the create. The client needs a journal and
-        ``on_secret``, which gets the new webhook and its secret under the key of the first create. The result
-        has the secret only in the run that made it.
+        *lost* is the ``SecretLostError``, a result of a batch or an outbox, or the outcome of the create. The
+        client needs a journal and ``on_secret``, which gets the new webhook and its secret under the key of
+        the first create. What this returns has the secret only in the run that made it. Batches and outboxes
+        of this client that are open note the replacement, and show it.
 
         The new webhook is made first, so that no event is missed; until the old one is deleted, events go to
         both. Both writes are keyed in the journal. So call it again after any error or kill, or from several
@@ -253,8 +255,9 @@ class Webhooks(Resource):
         too, that one is replaced, up to *attempts* times in one call.
 
         Raises:
-            InvalidRequestError: No secret was lost; or the webhook is gone, has changed since, or was found
-                without a tag, so that it may be another program's. It was not deleted.
+            InvalidRequestError: No secret was lost; what was asked for is not stored; or the webhook is gone,
+                has changed since, or was found without a tag, so that it may be another program's. It was not
+                deleted.
             ConfigurationError: The client has no journal, or no ``on_secret``.
             SecretLostError: Each new secret was lost as well.
             WriteError: The create or the delete did not come about; ``intent.key`` says which.

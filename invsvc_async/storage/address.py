@@ -47,6 +47,12 @@ def split(address: str, what: str) -> SplitResult:
         ) from None
 
 
+def user_in(address: str) -> str:
+    """Return the user in the login of *address*, as it is written there, without the password; "" if none."""
+    login, found, _ = urlsplit(address).netloc.rpartition("@")
+    return login.partition(":")[0] if found else ""
+
+
 def without_login(address: str) -> str | None:
     """Return the host and database in *address*; ``None`` if a password could be mistaken for them."""
     try:

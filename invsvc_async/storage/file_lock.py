@@ -182,6 +182,16 @@ class FileLock:
                 f"would have a log of its own. {self._advice}"
             )
 
+    def is_owned(self) -> bool | None:
+        """Return whether a process has the file that is shared; ``None`` if the system cannot tell."""
+        file = self._file
+        if file is None or file.owner is not None:
+            return None if file is None else True
+        try:
+            return _ask(file.number, "F_OFD_GETLK", "F_WRLCK", _OWNER)
+        except OSError:
+            return None
+
     def release(self) -> None:
         """
         Release the lock, or note that nothing is read any more.
@@ -254,6 +264,16 @@ class FileLock:
         return JournalError(
             f"{self._name}: it is in use by {holder}, and one process at a time may use it. {self._advice}"
         )
+
+
+def is_owned(path: Path) -> bool | None:
+    """Return whether a process has the lock of the file at *path*; ``None`` if the system cannot tell."""
+    lock = FileLock(path, path.name, "")
+    lock.share()
+    try:
+        return lock.is_owned()
+    finally:
+        lock.release()
 
 
 def owner_of(path: Path) -> tuple[str, int] | None:

@@ -184,6 +184,10 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         msgspec.field(default_factory=WeakKeyDictionary)
     )  # Any: Leases, which are above this folder
     warned: set[str] = msgspec.field(default_factory=set)
+    # Of open batches and outboxes: they get the key of a create, its webhook, and that in its place.
+    replaced_hooks: set[Callable[[str, str, str], Awaitable[None]]] = msgspec.field(
+        default_factory=set
+    )
 
     def __repr__(self) -> str:
         return object.__repr__(self)  # without the credential

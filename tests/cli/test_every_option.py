@@ -835,6 +835,44 @@ def of_workers(kind: str):
     return cases(f"{kind} workers {{db}}", JSON, profile, prepare=place)
 
 
+def with_lost_secret(kind: str):
+    """Return what makes a webhook in the store, under the key "lost", whose secret is lost."""
+
+    async def made(world: World) -> None:
+        world.service.script("webhooks.create", "apply, then reset")
+        path = world.folder / "app.db"
+        own = {"journal": path} if kind == "journal" else {}
+        take = {"on_secret": lambda _key, _hook: None}
+        async with client_of(world.service, **own, **take) as client:
+            write = client.webhooks.create(**HOOKS[0]["arguments"]).keyed("lost")
+            if kind == "batch":
+                await run_all(path, client, [write], **take)
+            elif kind == "outbox":
+                async with Outbox.open(path, client, **take) as outbox:
+                    await finished(outbox, write)
+            else:
+                assert (await write.outcome()).secret_lost
+
+    return lambda world: asyncio.run(made(world))
+
+
+def replacing(kind: str) -> dict[str, Case]:
+    """Return the cases of the command that replaces lost secrets."""
+    command = f"{kind} replace-lost app.db"
+    journal = "" if kind == "journal" else " --journal calls.db"
+    secrets = " --secrets-to s.jsonl"
+    shared = {"store": kind, "prepare": with_lost_secret(kind)}
+    replaced = prints("1 webhook replaced")
+    found = cases(f"{command} lost{secrets}{journal}", JSON, PROFILE, **shared)(
+        all=option("--all", replaced, line=f"{command}{secrets}{journal}"),
+        secrets_to=option("--secrets-to s.jsonl", writes_file("s.jsonl", '"lost"'), line=f"{command} lost{journal}"),
+        journal=option("--journal calls.db", replaced, line=f"{command} lost{secrets}"),
+    )  # fmt: skip
+    if kind == "journal":
+        del found["--journal"]
+    return found
+
+
 def views(kind: str) -> dict[str, dict[str, Case]]:
     """Return the cases of the commands that show and change the writes in a store of *kind*."""
     shared = (
@@ -897,6 +935,7 @@ def views(kind: str) -> dict[str, dict[str, Case]]:
             because=option("--because seen", ends(0), line=f"{kind} resolve app.db refused --applied -"),
             by=option("--by ann", prints("ann"), then=f"{kind} show app.db refused"),
         ),
+        "replace-lost": replacing(kind),
         "prune": of("prune", " --days 0")(
             days=option("--days 0", prints("pruned"), line=f"{kind} prune app.db"),
             unacknowledged=option("--unacknowledged", prints("2 writes pruned"), prepare=untold if kind == "journal" else None),

@@ -19,7 +19,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, StoreOptions
 from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases
-from tests.batch.conftest import client_of
+from invsvc_async.simulator import Simulator
+from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of
 from tests.cli.conftest import ENVIRONMENT, child
 from tests.durable.stores import spoil
@@ -27,6 +28,7 @@ from tests.durable.test_sharing import said
 from tests.outbox.conftest import enqueue, finished, outbox_at, update, verdict_of
 from tests.support.database import database
 from tests.support.inside import journal_of
+from tests.support.waiting import cancel
 
 pytestmark = pytest.mark.one_python
 
@@ -596,8 +598,9 @@ async def _waited(write):
         await write.outcome()
 
 
+@pytest.mark.parametrize("pid", [2**22 + 1, 1], ids=["gone", "of another process"])
 @pytest.mark.parametrize("kind", ["batch", "journal"])
-async def test_process_that_was_killed(service, invsvc, tmp_path, kind):
+async def test_process_that_was_killed(service, invsvc, tmp_path, kind, pid):
     """A file that a killed process has left says so, and not that it is at work."""
     stored = Stored(kind, "file", tmp_path, kind)
     service.script("webhooks.update", "403")
@@ -608,12 +611,64 @@ async def test_process_that_was_killed(service, invsvc, tmp_path, kind):
         "INSERT OR REPLACE INTO lanes (id, owner) SELECT lane, 'gone.1' FROM entries",
     )
     (tmp_path / "app.db.owner").write_text(
-        json.dumps({"pid": 2**22 + 1, "host": socket.gethostname()})
+        json.dumps({"pid": pid, "host": socket.gethostname()})
     )
     _, out, _ = await invsvc(kind, "show", stored.place, "k", "--json")
     told = json.loads(out)
     assert (told["state"], told["process"]["alive"]) == ("sending", False)
     assert "no process" in told["waits"]
+    _, out, _ = await invsvc(kind, "show", stored.place, "k")
+    assert "None" not in out
+    assert "alive no" in out
+
+
+async def test_journal_without_a_base_url(service, invsvc, tmp_path, monkeypatch):
+    """What sends nothing needs no service, unless several have a journal of this name."""
+    stored = Stored("journal", "database", tmp_path, "nobody")
+    await stored.write_one(service)
+    monkeypatch.delenv("INVSVC_BASE_URL")
+    monkeypatch.delenv("INVSVC_API_KEY")
+    for command in ("report", "list", "prune --days 1"):
+        name, *words = command.split()
+        code, _, err = await invsvc("journal", name, stored.place, *words)
+        assert (code, err) == (0, err), command
+    code, _, err = await invsvc("journal", "report", f"{stored.place}none")
+    assert (code, "it has no journal" in err) == (1, True)
+    async with Simulator() as other:
+        await stored.write_one(other)
+    code, _, err = await invsvc("journal", "report", stored.place)
+    assert (code, "INVSVC_BASE_URL" in err) == (1, True)
+
+
+async def test_why_a_write_is_not_marked(stored, invsvc):
+    """Each key that is not marked has its own reason."""
+    code, _, err = await invsvc(
+        stored.kind, "retry", stored.place, "applied", "waiting", "none"
+    )
+    told = " ".join(err.split())
+    assert code == 1
+    assert "applied: not marked: it is applied" in told
+    assert "waiting: not marked: it is open" in told
+    assert "none: not marked: there is no such write" in told
+
+
+@pytest.mark.parametrize("kind", ["batch", "outbox"])
+async def test_attempts_of_a_killed_process(service, invsvc, tmp_path, kind):
+    """A request that an earlier process sent is one, also where the next one sends nothing."""
+    stored = Stored(kind, "file", tmp_path, "attempts")
+    async with stored.client_of(service) as client:
+        service.script("webhooks.create", "apply, then hang")
+        write = client.webhooks.create(**HOOK).keyed("k")
+        running = asyncio.create_task(stored.write(client, write))
+        await service.arrived("webhooks.create")
+        await cancel(running)
+        if kind == "batch":
+            await stored.write(client)
+        else:
+            await stored.dispatch(client, "k")
+    _, out, _ = await invsvc(kind, "show", stored.place, "k", "--json")
+    assert (json.loads(out)["verdict"], json.loads(out)["attempts"]) == ("applied", 1)
+    assert len(service.ledger.find("webhooks.create")) == 1
 
 
 # --- keys of a journal

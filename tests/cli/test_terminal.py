@@ -155,7 +155,9 @@ def test_group_of_a_report(monkeypatch):
             error="no " * 20,
         )
     )
-    lines = printed(show_groups, groups.sorted("a/path/to/a/run.db")).splitlines()
+    lines = printed(
+        show_groups, groups.sorted("a/path/to/a/run.db"), "a/path/to/a/run.db"
+    ).splitlines()
     assert "  $ invsvc batch report a/path/to/a/run.db --failed out.jsonl" in lines
     assert [each for each in lines[2:] if not each.startswith("  ")] == []
 

@@ -1,9 +1,9 @@
 """
 Create a webhook under a key, and replace it if its secret is lost, in a process that may kill itself.
 
-    python -m tests.resources.replacing BASE_URL API_KEY JOURNAL URL SECRETS [STEP]
+    python -m tests.resources.replacing BASE_URL API_KEY JOURNAL URL SECRETS [STEP [BATCH]]
 
-The process kills itself at its STEP (from 1): each time that something is about to be sent, was answered, is about to
+With BATCH, the journal of a batch, that creates it.  The process kills itself at its STEP (from 1): each time that something is about to be sent, was answered, is about to
 be stored or was stored, and around each call of ``on_secret``.  SECRETS is a file to which that appends lines.
 """
 
@@ -17,7 +17,15 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from invsvc_async import ApiKey, Client, ReconcilePolicy, SecretLostError, Timeouts
+from invsvc_async import (
+    ApiKey,
+    Batch,
+    Client,
+    ReconcilePolicy,
+    SecretLostError,
+    Timeouts,
+)
+from invsvc_async.batch.item import Item
 from invsvc_async.durable.keyed_run import KeyedRun
 
 POLICY = ReconcilePolicy(
@@ -37,9 +45,9 @@ def killed_at(last: int):
     return step
 
 
-def with_steps(name: str, step) -> None:
-    """Call *step* before and after the method *name* of keyed runs."""
-    real = getattr(KeyedRun, name)
+def with_steps(kind: type, name: str, step) -> None:
+    """Call *step* before and after the method *name* of *kind*, the journal of a write."""
+    real = getattr(kind, name)
 
     async def noted(*arguments: object) -> object:
         step()
@@ -47,7 +55,7 @@ def with_steps(name: str, step) -> None:
         step()
         return result
 
-    setattr(KeyedRun, name, noted)
+    setattr(kind, name, noted)
 
 
 async def replaced(client: Client, url: str):
@@ -59,13 +67,29 @@ async def replaced(client: Client, url: str):
         return await client.webhooks.replace_lost(error)
 
 
+async def replaced_in_batch(client: Client, url: str, place: str, keep) -> None:
+    """Create the webhook for *url* by the batch at *place*, and replace it as often as its result says so."""
+    async with Batch.open(place, client, on_secret=keep) as batch:
+        write = client.webhooks.create(url=url, events=["invoice.created"])
+        async for result in batch.run([write.keyed(KEY)]):
+            if result.secret_lost:
+                await client.webhooks.replace_lost(result)
+
+
 async def main(
-    base_url: str, key: str, journal: str, url: str, secrets: str, last: str = "0"
+    base_url: str,
+    key: str,
+    journal: str,
+    url: str,
+    secrets: str,
+    last: str = "0",
+    batch: str = "",
 ) -> None:
     """Do it."""
     step = killed_at(int(last))
-    for name in ("sending", "settled"):
-        with_steps(name, step)
+    for kind in (KeyedRun, Item):
+        for name in ("sending", "settled"):
+            with_steps(kind, name, step)
 
     def keep(key: str, webhook) -> None:
         step()
@@ -78,7 +102,10 @@ async def main(
     async with Client(
         base_url, ApiKey(key), journal=journal, on_secret=keep, on_attempt=step, **settings
     ) as client:  # fmt: skip
-        await replaced(client, url)
+        if batch:
+            await replaced_in_batch(client, url, batch, keep)
+        else:
+            await replaced(client, url)
 
 
 if __name__ == "__main__":

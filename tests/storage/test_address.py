@@ -139,20 +139,20 @@ async def test_address_of_keywords(address, kind):
     [
         (
             "postgresql://me:hunter2@db/batches?batch=june",
-            "postgresql://db/batches?batch=june",
+            "postgresql://me@db/batches?batch=june",
         ),
         (
             "postgresql://db/batches?password=x&batch=june&user=me",
-            "postgresql://db/batches?batch=june",
+            "postgresql://db/batches?batch=june&user=me",
         ),
         (
-            "postgresql://me:x@host:5432/db?batch=b&password=x",
-            "postgresql://host:5432/db?batch=b",
+            "postgresql://me:x@host:5432/db?batch=b&password=x&sslmode=require&sslpassword=x",
+            "postgresql://me@host:5432/db?batch=b&sslmode=require",
         ),
         ("postgresql:///batches?password=hunter2", "postgresql:///batches"),
         (
             "postgresql://me:hunter2@/batches?host=/run/pg&port=5433&silence=3&batch=june",
-            "postgresql:///batches?host=/run/pg&port=5433&batch=june",
+            "postgresql://me@/batches?host=/run/pg&port=5433&silence=3&batch=june",
         ),
         ("postgresql://user:12?host=hidden@host/db?batch=b", "postgresql://…"),
         ("postgresql://user:12?batch=hidden@host/db", "postgresql://…"),

@@ -15,8 +15,11 @@ from invsvc_async.batch.reports.markup import (
 )
 from invsvc_async.batch.reports.not_applied import (
     LOST_SECRETS,
+    NO_ID,
+    REPLACED,
     SECOND_EFFECTS,
     Group,
+    replacement,
     words_of,
 )
 from invsvc_async.batch.reports.timeline import COLOURS, timeline_of
@@ -40,7 +43,7 @@ def page_of(report: Report) -> str:
         for each, colour in COLOURS.items()
     ]
     tiles += [
-        _tile("secrets lost", summary.secrets_lost),
+        _tile("secrets lost", report.lost),
         _tile("overtaken", summary.overtaken),
     ]
     tiles += [_tile("duplicates", report.duplicates)]
@@ -67,9 +70,10 @@ def page_of(report: Report) -> str:
         throughput=f"{report.rate:,.0f} a second{ran}" if report.rate else "none",
         faults=faults or "none",
         failed="" if report.groups else "None: all finished writes are applied.",
-        groups=[_group(each, report.kind) for each in report.groups],
+        groups=[_group(each, report) for each in report.groups],
         duplicates=_duplicates(report) if report.second_effects else "",
         lost=_lost(report) if report.secrets_lost else "",
+        replaced=_replaced(report) if report.secrets_replaced else "",
         total=summary.total,
         **{name: getattr(report, name) for name in ("attempts", "resends", "reads")},
         **{name: f"{report.quantile(part):.3g}" for name, part in quantiles.items()},
@@ -188,7 +192,7 @@ def _tile(label: str, number: int, colour: str = "var(--soft)") -> Html:
 # --- what is not applied
 
 
-def _group(group: Group, kind: str) -> Html:
+def _group(group: Group, report: Report) -> Html:
     rest = group.count - len(group.results)
     return filled(
         "group",
@@ -199,9 +203,7 @@ def _group(group: Group, kind: str) -> Html:
         command=filled_with_each("command", [group.command] if group.command else []),
         writes=[*map(_write, group.results)],
         colour=COLOURS[group.verdict],
-        more=f"And {rest:,} more: invsvc {kind} report --jsonl FILE lists them all."
-        if rest
-        else "",
+        more=_rest_of(report, rest),
     )
 
 
@@ -221,32 +223,54 @@ def _write(result: Result) -> Html:
 
 
 def _lost(report: Report) -> Html:
-    rest = report.summary.secrets_lost - len(report.secrets_lost)
-    more = (
-        f"And {rest:,} more: invsvc {report.kind} report --jsonl FILE lists them all."
-    )
+    rest = report.lost - len(report.secrets_lost)
     return filled(
         "webhooks",
         title="Secrets lost",
         advice=LOST_SECRETS,
+        command=filled_with_each(
+            "command", [report.replacing] if report.replacing else []
+        ),
         writes=[
-            filled("webhook", key=each.key, thing=each.thing or "")
+            filled("webhook", key=each.key, thing=each.thing or NO_ID)
             for each in report.secrets_lost
         ],
-        more=more if rest > 0 else "",
+        more=_rest_of(report, rest),
     )
+
+
+def _replaced(report: Report) -> Html:
+    rest = report.replaced - len(report.secrets_replaced)
+    return filled(
+        "webhooks",
+        title="Replaced",
+        advice=REPLACED,
+        command="",
+        writes=[
+            filled("webhook", key=each.key, thing=replacement(each))
+            for each in report.secrets_replaced
+        ],
+        more=_rest_of(report, rest),
+    )
+
+
+def _rest_of(report: Report, many: int) -> str:
+    """Return how to see the *many* others."""
+    if many <= 0:
+        return ""
+    return f"And {many:,} more: invsvc {report.kind} report {report.where} --jsonl FILE lists them all."
 
 
 def _duplicates(report: Report) -> Html:
     shown = sum(len(each.duplicates) for each in report.second_effects)
-    more = f"And {report.duplicates - shown:,} more: invsvc {report.kind} report --jsonl FILE lists them all."
     return filled(
         "webhooks",
         title="Duplicates",
         advice=SECOND_EFFECTS,
+        command="",
         writes=[
             filled("webhook", key=each.key, thing=", ".join(each.duplicates))
             for each in report.second_effects
         ],
-        more=more if report.duplicates > shown else "",
+        more=_rest_of(report, report.duplicates - shown),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import pages_of, result_of
+from invsvc_async.batch.entries import UNNAMED, pages_of, result_of, results_in
 from invsvc_async.batch.result import Result
 from invsvc_async.durable.records import intent_of
 from invsvc_async.durable.store.states import last_writes
@@ -25,13 +25,20 @@ if TYPE_CHECKING:
 
 
 LOST_SECRETS = (
-    "The journal has seen no answer with the secret. If a kill came just after the answer, or the journal "
-    "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
-    "with another key."
+    "No verdict with the secret was stored. If a process was killed just after the answer, or the journal is "
+    "a restored copy, on_secret or the file of --secrets-to has had it: look there first. Otherwise replace "
+    "the webhook: the command makes another one in its place, and deletes it. It can be repeated."
+)
+NO_ID = "its id is not known"
+REPLACED = (
+    "Their secrets were lost; each was deleted once another webhook stood in its place."
 )
 SECOND_EFFECTS = "These webhooks were made by the same writes as others. Delete those that nobody needs."
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
+_NOT_APPLIED_INSTEAD = (
+    " Of what did not happen, give --not-applied instead of --applied ID."
+)
 _KEYS_NAMED = 5  # in a command, at most
 NOT_APPLIED = (
     Verdict.REFUSED,
@@ -120,7 +127,7 @@ class Groups:
     async def add_page(self, entries: Entries, page: Sequence[Entry]) -> list[Result]:
         """Count the results of *page*, entries that are done, in their groups; return them."""
         overtaken = await _overtaken_in(entries, page)
-        results = [result_of(entries, entry) for entry in page]
+        results = await results_in(entries, page)
         for entry, result in zip(page, results, strict=True):
             self.add(result, is_overtaken=entry.seq in overtaken)
         return results
@@ -149,12 +156,16 @@ class Groups:
         if len(group.results) < SHOWN:
             group.results.append(result)
 
-    def sorted(self, place: str, kind: str = "batch") -> list[Group]:
+    def sorted(
+        self, place: str, kind: str = "batch", profile: str | None = None
+    ) -> list[Group]:
         """
         Return the groups by verdict, the largest of each first, each with its command.
 
-        *place* is the name of the store, without a login; *kind* is the command that it is for.
+        *place* is the name of the store, without a password; *kind* is the command that it is for, which is
+        given this *profile*.
         """
+        where = where_of(place, profile if kind != "batch" else None)
         found = sorted(
             self._groups.values(),
             key=lambda each: (NOT_APPLIED.index(each.verdict), -each.count),
@@ -164,7 +175,9 @@ class Groups:
                 group.advice = group.advice.replace(
                     "with retry --force", "under new keys"
                 )
-            group.command = command_for(group, found, quote(place), kind)
+            group.command = command_for(group, found, where, kind)
+            if "resolve each" in group.advice:
+                group.advice += _NOT_APPLIED_INSTEAD
         return found
 
 
@@ -195,6 +208,11 @@ def words_of(result: Result) -> str:
         else result.message
     )
     return words.removesuffix(".")
+
+
+def replacement(result: Result) -> str:
+    """Return which webhook stands in the place of that of *result*."""
+    return f"{result.thing}, now {result.replaced_by}"
 
 
 def plain_result(result: Result) -> WireObject:
@@ -231,9 +249,17 @@ async def _overtaken_in(entries: Entries, page: Sequence[Entry]) -> set[int]:
     return {entry.seq for entry, thing in placed if last.get(thing, 0) > entry.place}
 
 
-def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str | None:
+def where_of(place: str, profile: str | None = None) -> str:
+    """Return the words of a command that name the store *place*, and the *profile* that it was found with."""
+    # what begins so would be an option
+    path = f"./{place}" if place.startswith("-") else place
+    words = "PLACE" if place == UNNAMED else quote(path)
+    return words if profile is None else f"{words} --profile {quote(profile)}"
+
+
+def command_for(group: Group, groups: list[Group], where: str, kind: str) -> str | None:
     """
-    Return the command that does what the advice of *group* says.
+    Return the command that does what the advice of *group* says, for the store that the words *where* name.
 
     It chooses no writes of other *groups* that it could harm: those that are sent over newer writes, or over
     the changes of others, are named by key.
@@ -243,14 +269,14 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
     # what was found has to be added, and is asked for otherwise
     if "resolve each" in advice:
         key = _named(group.results[0].key) if group.count == 1 else "KEY"
-        return f"invsvc {kind} resolve {place} --because TEXT {key}"
+        return f"invsvc {kind} resolve {where} --because TEXT --applied ID {key}"
     if "retry" in advice:
         force = " --force" if "--force" in advice else ""
         return _retry_of(
-            group, groups, f"invsvc {kind} retry {place}{force}", by_key=by_key
+            group, groups, f"invsvc {kind} retry {where}{force}", by_key=by_key
         )
     if "correct the" in advice and not by_key:
-        return f"invsvc {kind} report {place} --failed out.jsonl"
+        return f"invsvc {kind} report {where} --failed out.jsonl"
     return None
 
 
@@ -267,6 +293,14 @@ def _retry_of(
     if group.count > _KEYS_NAMED:
         return None
     return f"{retry} {_named(*(each.key for each in group.results))}"
+
+
+def command_for_lost(keys: Sequence[str], count: int, where: str, kind: str) -> str:
+    """Return the command that replaces *count* webhooks with lost secrets; *keys* are the first of them."""
+    which = _named(*keys) if count <= _KEYS_NAMED else "--all"
+    journal = "" if kind == "journal" else " --journal ADDRESS"
+    command = f"invsvc {kind} replace-lost {where} --secrets-to FILE{journal}"
+    return f"{command} {which}"
 
 
 def _named(*keys: str) -> str:

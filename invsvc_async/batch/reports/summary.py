@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.entries import pages_of, summary_of
-from invsvc_async.batch.reports.not_applied import SHOWN, Group, Groups
+from invsvc_async.batch.reports.not_applied import (
+    SHOWN,
+    Group,
+    Groups,
+    command_for_lost,
+    where_of,
+)
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
@@ -42,6 +48,7 @@ class Report:
 
     name: str
     kind: str = "batch"  # the command that it is for
+    where: str = "PLACE"  # the words of a command that name the store
     summary: Summary
     operations: dict[str, Counter[Verdict]] = attrs.field(
         factory=dict[str, Counter[Verdict]]
@@ -62,7 +69,13 @@ class Report:
     secrets_discarded: int = 0
     # of the writes that are not applied
     groups: list[Group] = attrs.field(factory=list)
+    lost: int = 0  # secrets, of webhooks that were not replaced
+    replaced: int = 0  # webhooks whose secrets were lost
     secrets_lost: list[Result] = attrs.field(factory=list)  # the first of them
+    secrets_replaced: list[Result] = attrs.field(factory=list)  # the first of them
+    replacing: str | None = (
+        None  # the command that replaces those whose secrets are lost
+    )
     # the first writes that had more than one
     second_effects: list[Result] = attrs.field(factory=list)
 
@@ -117,8 +130,10 @@ class Report:
         return self.summary.done / self.active_seconds if self.active_seconds else 0.0
 
 
-async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
-    """Read the whole store once and summarise it."""
+async def report_of(
+    entries: Entries, name: str, kind: str = "batch", profile: str | None = None
+) -> Report:
+    """Read the whole store once and summarise it. Its commands are given the *profile*."""
     report = Report(name=name, kind=kind, summary=await summary_of(entries))
     report.runs = sorted(
         statuses_in(await entries.facts.beginning(RUN)), key=lambda each: each.begun
@@ -136,7 +151,12 @@ async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
                 piece = seconds.setdefault(begun, Slice(begun))
                 piece.verdicts[result.verdict] += 1
                 piece.faults += result.error is not None
-    report.groups = groups.sorted(name, kind)
+    report.groups = groups.sorted(name, kind, profile)
+    report.where = where_of(name, None if kind == "batch" else profile)
+    if report.lost:
+        keys = [each.key for each in report.secrets_lost]
+        where = where_of(name, profile)
+        report.replacing = command_for_lost(keys, report.lost, where, kind)
     if not seconds:
         return report
     report.slices = slices_of(report, seconds)
@@ -180,11 +200,23 @@ def _count(report: Report, result: Result) -> None:
     if result.duplicates and len(report.second_effects) < SHOWN:
         report.second_effects.append(result)
     report.times[ceil(log10(max(result.seconds, 0.0001)) * _STEPS)] += 1
-    if result.secret_lost and len(report.secrets_lost) < SHOWN:
-        report.secrets_lost.append(result)
+    if result.secret_lost:
+        _count_lost(report, result)
     report.secrets_discarded += result.secret == "not stored"
     if (failure := failure_of(result)) is not None:
         report.faults[failure] += 1
+
+
+def _count_lost(report: Report, result: Result) -> None:
+    """Count *result*, whose secret was lost: as replaced, if another webhook stands in its place."""
+    if result.replaced_by is None:
+        report.lost += 1
+        shown = report.secrets_lost
+    else:
+        report.replaced += 1
+        shown = report.secrets_replaced
+    if len(shown) < SHOWN:
+        shown.append(result)
 
 
 def failure_of(result: Result) -> str | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from invsvc_async.cli.arguments import time_of
+from invsvc_async.cli.arguments import moment_of
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import Calling, argument, misuse, number, option
+from invsvc_async.cli.options import Calling, argument, number, option
 from invsvc_async.cli.output import (
     Exit,
     emitted,
@@ -47,7 +46,7 @@ async def audit(
         str | None, option("Invoices created at or after this time.", "TIME")
     ] = None,
     to: Annotated[
-        str | None, option("Invoices created at or before this time.", "TIME")
+        str | None, option("Invoices created before this time.", "TIME")
     ] = None,
     report: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
     calling: Calling,
@@ -57,21 +56,25 @@ async def audit(
 
     It reads invoices, payment complements and webhooks, and changes nothing.  Certain: two invoices with one
     idempotency key, or active webhooks with equal URL and events.  Likely: invoices with equal client, total
-    and items within minutes.  Exits with 0 if there is none, with 1 if there is one, certain or likely, and
+    and items within minutes.  For --from and --to, a date is its midnight in UTC.
+
+    Exits with 0 if there is none, with 1 if there is one, certain or likely, and
     with 3 if others may not have been found.
     """
     from invsvc_async.audit import Audit
     from invsvc_async.audit.audit import LISTS
 
     check_outputs({"--report": report})
+    end = moment_of("--to", to)
     searched = [_NAMES.get(name, name) for name in lists or LISTS]
     async with calling.client() as client:
         audit = Audit(
             client,
             lists=searched,
             within=within * 60,
-            created_after=_time("--from", from_),
-            created_before=_time("--to", to),
+            created_after=moment_of("--from", from_),
+            # the service's own limit is inclusive
+            created_before=None if end is None else end - 1,
         )
         with audit:
             try:
@@ -83,15 +86,6 @@ async def audit(
     if not audit.complete:
         return Exit.UNKNOWN
     return Exit.FAILED if audit.counts else Exit.DONE
-
-
-def _time(name: str, text: str | None) -> datetime | date | int | None:
-    if text is None:
-        return None
-    found = time_of(name, text)
-    if isinstance(found, datetime) and found.tzinfo is None:
-        raise misuse(f"{text!r} has no offset from UTC. Add one: {text}Z", name)
-    return found
 
 
 def _window(begin: str | None, end: str | None) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from codecs import BOM_UTF8
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import attrs
 from typer.core import TyperGroup
@@ -54,7 +55,13 @@ _FORM = (
 )
 # bad lines that are shown; 2 if no line is good, as in a file of another format
 _NAMED = 20
+_FIRST_LINE = 10_000  # bytes of it that are looked at
 _GRACE = 10.0  # s for writes in flight to finish after an interrupt
+
+_TABLE = (
+    "is a table, not lines of JSON. Say what its rows are, and which columns are arguments, such as "
+    "--operation webhooks.update --map webhook=hook_id --map description=note --key order_id"
+)
 
 _INPUT = "One write per line, as JSON, or a table; - is stdin."
 _OPERATION = "The input is a CSV table; each row is such a write."
@@ -166,6 +173,8 @@ async def run(
             checkpoint = None if dry_run else await checkpoint_at(journal)
             with interruptible():  # a large file takes minutes
                 check_file(writes, checkpoint, note)
+            if operation is None and not writes.good and _is_table(file, lines):
+                raise misuse(f"{file} {_TABLE}", "--operation")
             is_sound = _tell_problems(file, writes, skip_bad=skip_bad)
             if dry_run:
                 return _tell_check(writes)
@@ -173,6 +182,16 @@ async def run(
                 fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
                 return Exit.USAGE
             return await _run_file(journal, options, client, writes)
+
+
+def _is_table(file: Path, lines: BinaryIO) -> bool:
+    """Return whether the input, of which no line is a write, is a table: by its name or its first line."""
+    if file.suffix.lower() in {".csv", ".tsv"}:
+        return True
+    lines.seek(0)
+    first = lines.readline(_FIRST_LINE).removeprefix(BOM_UTF8).lstrip()
+    is_json = first.startswith((b"{", b"["))
+    return not is_json and any(sign in first for sign in (b",", b";", b"\t"))
 
 
 def _tell_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> bool:
@@ -232,6 +251,7 @@ class _Ended:
     # the writes that are not applied; a worker shows each when it ends
     groups: list[Group]
     may_create: bool  # whether webhooks may have been created
+    where: str  # the words of a command that name the journal
     bad: int = 0  # lines that were skipped
 
     def show(self, *, discarded: bool) -> None:
@@ -242,14 +262,21 @@ class _Ended:
             "bad": self.bad,
         }
         groups = [each.plain() for each in self.groups]
-        with reporting("The run has ended. `invsvc batch report` shows its result."):
+        report = f"`invsvc batch report {self.where}`"
+        with reporting(f"The run has ended. {report} shows its result."):
             if not emitted(
                 counts_of(self.summary) | this_run | {"not_applied": groups}
             ):
                 print_facts(
-                    _facts(self.summary, self.progress, self.bad, discarded=discarded)
+                    _facts(
+                        self.summary,
+                        self.progress,
+                        self.bad,
+                        discarded=discarded,
+                        report=report,
+                    )
                 )
-                show_groups(self.groups)
+                show_groups(self.groups, self.where)
 
 
 async def _run_file(
@@ -285,7 +312,7 @@ async def _run(
     """Run *writes*, or without them work on a shared batch, until the end or an interrupt."""
     from invsvc_async.batch import Batch
     from invsvc_async.batch.entries import name_of
-    from invsvc_async.batch.reports.not_applied import groups_of
+    from invsvc_async.batch.reports.not_applied import groups_of, where_of
 
     # A run on a shared journal also sends what other runs put into it.
     may_create = writes is None or writes.has_secrets or is_postgres(journal)
@@ -321,6 +348,7 @@ async def _run(
         was_interrupted=bool(stops),
         groups=groups,
         may_create=may_create,
+        where=where_of(name_of(journal)),
         bad=0 if writes is None else writes.bad,
     )
 
@@ -367,7 +395,7 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 
 def _facts(
-    summary: Summary, progress: Progress, bad: int, *, discarded: bool
+    summary: Summary, progress: Progress, bad: int, *, discarded: bool, report: str
 ) -> dict[str, object]:
     left = summary.to_do + summary.sending
     lost = summary.secrets_lost
@@ -379,7 +407,7 @@ def _facts(
             for verdict, count in sorted(summary.verdicts.items())
         },
         "left": left and f"{left:,}",
-        "secrets lost": lost and f"{lost:,}; `invsvc batch report` names them",
+        "secrets lost": lost and f"{lost:,}; {report} names them",
         "overtaken": overtaken
         and f"{overtaken:,} of those not applied, by newer writes",
         "input": summary.open_inputs and INPUT_INCOMPLETE,

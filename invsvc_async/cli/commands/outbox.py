@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from contextlib import AsyncExitStack
-from pathlib import Path
 from textwrap import dedent
 from typing import Annotated, Any
 
@@ -20,6 +18,7 @@ from invsvc_async.cli.options import (
     Concurrency,
     Profile,
     SendingOptions,
+    names_service,
     number,
     option,
 )
@@ -27,7 +26,6 @@ from invsvc_async.cli.output import emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.cli.store_options import OUTBOX, Place
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.profiles import FILE
 from invsvc_async.storage.address import is_postgres
 
 outbox: CommandGroup = CommandGroup()
@@ -118,7 +116,7 @@ def schema(
 
     store = store_at(place, "outbox")
     assert isinstance(store, PostgresStore)
-    core = None if _is_of_nobody(profile) else Calling(profile=profile).core
+    core = Calling(profile=profile).core if names_service(profile) else None
     texts = store.definition(core) if from_ is None else store.upgrade_of(core, from_)
     statements = [dedent(each).strip() for each in texts]
     name = store.schema_for(core)
@@ -133,16 +131,6 @@ def schema(
         typer.echo(
             "\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"])
         )
-
-
-def _is_of_nobody(profile: str | None) -> bool:
-    """Return whether neither an option nor the environment nor a file says which service is meant."""
-    named = ("INVSVC_BASE_URL", "INVSVC_PROFILE", "INVSVC_CONFIG")
-    return (
-        profile is None
-        and not any(os.environ.get(name) for name in named)
-        and not Path(FILE).exists()
-    )
 
 
 attach(outbox, OUTBOX)

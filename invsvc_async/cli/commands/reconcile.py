@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from invsvc_async.cli.arguments import moment_of
 from invsvc_async.cli.files import check_outputs, existing_file
 from invsvc_async.cli.options import Calling, argument, misuse, option
 from invsvc_async.cli.output import Exit, emitted, note, table
@@ -51,6 +52,7 @@ async def reconcile(
     total=amount`.
 
     A column is compared if it has the name of a field, or is mapped to one.  Each difference was read twice.
+    For --from and --to, a date is its midnight in the --zone, or else in UTC.
     Exits with 0 if there is none, with 1 if there is one, and with 3 if others may not have been found.
     """
     from invsvc_async.drift import Comparison
@@ -58,14 +60,15 @@ async def reconcile(
     check_outputs({"--report": report}, rows=rows)
     what = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}.get(what, what)
     fields = _fields(what, map_ or (), key)
+    place = _zone(zone)
     settings: dict[str, Any] = {
         "fields": fields,
-        "created_from": from_,
-        "created_to": to,
+        "created_from": moment_of("--from", from_, place),
+        "created_to": moment_of("--to", to, place),
         "form": format_,
     }
     settings |= {
-        "zone": _zone(zone),
+        "zone": place,
         "ignore_case": ignore_case,
         "delimiter": delimiter,
     }

@@ -17,7 +17,10 @@ from invsvc_async.cli.output import (
     say,
     table,
 )
-from invsvc_async.cli.report_views import operations_table, report_in_words
+from invsvc_async.cli.report_views import (
+    operations_table,
+    report_in_words,
+)
 from invsvc_async.storage.private_file import create_private, errors_naming
 
 if TYPE_CHECKING:
@@ -101,8 +104,14 @@ def plain(report: Report) -> WireObject:
         ],
         "not_applied": [group.plain() for group in report.groups],
         "secrets_not_stored": report.secrets_discarded,
+        "secrets_lost": report.lost,
+        "secrets_replaced": report.replaced,
         "lost_secrets": [
             {"key": each.key, "webhook": each.thing} for each in report.secrets_lost
+        ],
+        "replaced_secrets": [
+            {"key": each.key, "webhook": each.thing, "replaced_by": each.replaced_by}
+            for each in report.secrets_replaced
         ],
     }
 
@@ -117,33 +126,48 @@ def show(report: Report) -> None:
     titles, rows, right = operations_table(report)
     table(titles, rows, right=right)
     print_facts(dict(report_in_words(report)))
-    show_groups(report.groups, report.kind)
-    from invsvc_async.batch.reports.not_applied import LOST_SECRETS, SECOND_EFFECTS
+    show_groups(report.groups, report.where, report.kind)
+    from invsvc_async.batch.reports.not_applied import (
+        LOST_SECRETS,
+        NO_ID,
+        REPLACED,
+        SECOND_EFFECTS,
+        replacement,
+    )
 
     if report.second_effects:
         print_hanging(f"\nduplicates: {report.duplicates:,}\n  {SECOND_EFFECTS}")
         lines = [(each, ", ".join(each.duplicates)) for each in report.second_effects]
-        _show_webhooks(lines, report.kind)
+        _show_webhooks(report, lines)
     if report.secrets_lost:
-        print_hanging(
-            f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {LOST_SECRETS}"
-        )
-        lines = [(each, str(each.thing)) for each in report.secrets_lost]
-        _show_webhooks(lines, report.kind, many=report.summary.secrets_lost)
+        print_hanging(f"\nsecrets lost: {report.lost:,}\n  {LOST_SECRETS}")
+        if report.replacing is not None:
+            say(f"  $ {report.replacing}")
+        lines = [(each, each.thing or NO_ID) for each in report.secrets_lost]
+        _show_webhooks(report, lines, many=report.lost)
+    if report.secrets_replaced:
+        print_hanging(f"\nreplaced: {report.replaced:,}\n  {REPLACED}")
+        lines = [(each, replacement(each)) for each in report.secrets_replaced]
+        _show_webhooks(report, lines, many=report.replaced)
 
 
 def _show_webhooks(
-    lines: list[tuple[Result, str]], kind: str, *, many: int = 0
+    report: Report, lines: list[tuple[Result, str]], *, many: int = 0
 ) -> None:
     """Print writes with webhooks that a person has to look at; there are *many*, or these."""
     for result, webhooks in lines[:_SHOWN]:
         say(f"  - {result.key} ({result.operation}): {webhooks}")
     if (more := max(many, len(lines)) - _SHOWN) > 0:
-        say(f"  and {more:,} more: invsvc {kind} report --jsonl FILE has them all")
+        words = f"invsvc {report.kind} report {report.where} --jsonl FILE"
+        say(f"  and {more:,} more: {words} has them all")
 
 
-def show_groups(groups: list[Group], kind: str = "batch") -> None:
-    """Print the groups of writes that are not applied: cause, advice, command, and the first writes."""
+def show_groups(groups: list[Group], where: str, kind: str = "batch") -> None:
+    """
+    Print the groups of writes that are not applied: cause, advice, command, and the first writes.
+
+    *where* are the words of a command that name the store.
+    """
     from invsvc_async.batch.reports.not_applied import words_of
 
     for group in groups:
@@ -156,6 +180,5 @@ def show_groups(groups: list[Group], kind: str = "batch") -> None:
             line = f"  - {result.key} ({result.operation}): {words_of(result)}"
             print_hanging(line.replace("\n", " "))
         if (more := group.count - _SHOWN) > 0:
-            say(
-                f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all"
-            )
+            words = f"invsvc {kind} report {where} --jsonl FILE"
+            say(f"  and {more:,} more: {words} lists them all")

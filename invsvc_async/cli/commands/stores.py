@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
+from invsvc_async.cli.commands.lost_secrets import replace_lost
 from invsvc_async.cli.commands.report import (
     plain,
     show as show_report,
@@ -53,9 +54,10 @@ from invsvc_async.storage.private_file import write_private
 from invsvc_async.writes.labels import problems_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from invsvc_async.durable.entries import Entries
+    from invsvc_async.durable.entry import Entry
 
 PAGE = ("invsvc_async.cli", "batch_watch.html")
 _JSONL = "Write each outcome as a line of JSON here; - is stdout."
@@ -159,7 +161,7 @@ async def report(
     Report verdicts, durations, and what to do about each write that is not applied:
     `invsvc KIND report PLACE --html report.html`.
 
-    The number of requests is without those that a killed process sent for writes which it did not finish.
+    The number of requests includes those of processes that were killed, as far as they are stored.
 
     The lines of `--failed` can be edited, and run as a batch with another journal.  A line whose write may be
     applied, or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is
@@ -180,7 +182,7 @@ async def report(
         )
         if only_files:
             return
-        found = await report_of(entries, name_of(at.place), at.kind.name)
+        found = await report_of(entries, name_of(at.place), at.kind.name, at.profile)
     if html is not None:
         from invsvc_async.batch.reports.html import page_of
 
@@ -253,7 +255,7 @@ async def retry(
 
     Unknown ones are settled first.  A write is not sent over a newer one to the same resource.
 
-    Exits with 1 if keys are given, and none of them was marked.
+    Exits with 1 if keys are given, and none of them was marked.  Why one was not is said of each.
     """
     if not (keys or verdict):
         raise misuse(
@@ -278,10 +280,30 @@ async def _retry_keys(
     marked = await entries.do_again(named.values(), verdicts=verdicts, newest=force)
     for key, whole in named.items():
         if whole not in marked:
-            fail(
-                f"{key}: not marked: there is no such write, it is applied or open, or has another verdict"
-            )
+            why = _why_not_marked(entries, await entries.entry(whole), verdicts)
+            fail(f"{key}: not marked: {why}")
     return len(marked)
+
+
+def _why_not_marked(
+    entries: Entries, entry: Entry | None, verdicts: Sequence[Verdict]
+) -> str:
+    """Return why *entry* is not to be done again; it is as it was just after the others were marked."""
+    from invsvc_async.durable.entries import JournalEntries
+
+    if entry is None:
+        return "there is no such write"
+    if entry.verdict is None:
+        return "it is open, so that it is done in any case"
+    if entry.verdict == Verdict.APPLIED:
+        return "it is applied, and sending it again would have a second effect"
+    if entry.verdict not in verdicts:
+        return f"its verdict is {entry.verdict}"
+    if entry.intent is None:
+        return "it was pruned, so that what it would send is not known any more"
+    if isinstance(entries, JournalEntries) and not entry.digest:
+        return "it has no key of yours, so that nothing would run it again"
+    return "it was changed at the same time. Look at it again"
 
 
 def _retried_verdicts(words: Sequence[str]) -> list[Verdict]:
@@ -325,6 +347,15 @@ async def resolve(
 
     if (applied is None) != not_applied:
         raise misuse("give either --applied or --not-applied")
+    # as reports print the command
+    for given, placeholder, name in (
+        (applied, "ID", "--applied"),
+        (because, "TEXT", "--because"),
+    ):
+        if given == placeholder:
+            raise misuse(
+                f"{placeholder} is a placeholder. Put there what you found", name
+            )
     finding = resolution(_found(applied), because, by)
     async with at.opened() as entries:
         _, outcome = await store_finding(
@@ -351,16 +382,14 @@ async def drop(
     yes: Yes = False,
 ) -> int:
     """
-    Delete writes that were not sent yet: `invsvc KIND drop PLACE row-17`.
+    Delete writes DROPPED: `invsvc KIND drop PLACE row-17`.
 
-    They are not sent then.  Of a batch, take them out of its input, too: it may add them again.  Of an outbox
-    or a journal, finished writes can be deleted, too: a write under such a key is then a new one, so resolve
-    what is unknown instead.  Asks before on a terminal.
+    What was not sent yet is not sent then.  DROPPING  Asks before on a terminal.
 
     Exits with 1 if one was not deleted: it is not there, or it may have been sent and has no verdict yet.
     """
     if not yes:
-        confirm(f"{at.kind.name} drop: delete {', '.join(keys)}?")
+        confirm(f"{at.kind.name} drop: delete {', '.join(keys)}{at.kind.dropped_too}?")
     dropped = list[str]()
     missed = list[str]()
     why = "there is no such write, or it may have been sent and has no verdict yet"
@@ -390,11 +419,9 @@ async def prune(
     ] = False,
 ) -> None:
     """
-    Delete finished writes: `invsvc KIND prune PLACE --days 30`.
+    PRUNED: `invsvc KIND prune PLACE --days 30`.
 
-    Of a batch, only their bodies, evidence and stories are deleted.
-    Keys and verdicts of a batch stay, so that the same input is still skipped.  Elsewhere a write under the
-    key of a deleted one is sent as a new one.  Open and unknown writes stay whole.
+    PRUNING  Open and unknown writes stay whole.
     """
     from invsvc_async.batch.entries import summary_of
 
@@ -420,16 +447,34 @@ async def prune(
 
 def attach(group: CommandGroup, kind: StoreKind) -> CommandGroup:
     """Add the commands of one kind of store to *group*, and return the group."""
-    for command in (list_, show, report, watch, workers, retry, resolve, drop, prune):
+    for command in _COMMANDS:
         if command.__name__ not in kind.lacks.split():
-            words = (
-                (command.__doc__ or "")
-                .replace("KIND", kind.name)
-                .replace("PLACE", kind.example)
-            )
-            words = words.replace("AGAIN", kind.resent)
-            group.add(command, words=words, lacks=kind.lacks, kind=kind)
+            lacks = kind.lacks
+            if command is replace_lost:  # of these, it alone calls the service
+                lacks = lacks.replace("profile", "")
+            group.add(command, words=_help_of(command, kind), lacks=lacks, kind=kind)
     return group
+
+
+_COMMANDS: Final = (
+    list_, show, report, watch, workers, retry, resolve, replace_lost, drop, prune,
+)  # fmt: skip
+
+
+def _help_of(command: Callable[..., object], kind: StoreKind) -> str:
+    words = command.__doc__ or ""
+    filled = {
+        "KIND": kind.name,
+        "PLACE": kind.example,
+        "AGAIN": kind.resent,
+        "SECRETS": f"secrets.jsonl{kind.journal}",
+        "NAMED": kind.named,
+        "DROPPED": kind.dropped,
+        "DROPPING": kind.dropping,
+        "PRUNED": kind.pruned,
+        "PRUNING": kind.pruning,
+    }
+    return re.sub(rf"\b({'|'.join(filled)})\b", lambda found: filled[found[0]], words)
 
 
 journal: CommandGroup = attach(CommandGroup(), JOURNAL)

@@ -328,8 +328,8 @@ def _print(outcome: Outcome[Any], story: str) -> None:
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(told(str(outcome.error), outcome.error), markup=False)
     if outcome.secret_lost:
-        words = "its secret is lost: the service returns it only once. If you need it, delete the webhook "
-        out.print(f"[yellow]{words}and create it again[/]")
+        words = "its secret is lost: the service returns it only once. If you need it, create another "
+        out.print(f"[yellow]{words}webhook, then delete this one[/]")
     if outcome.value is not None:
         from invsvc_async.cli.formatting import show
 

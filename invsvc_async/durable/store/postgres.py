@@ -222,7 +222,9 @@ class PostgresStore(Pool):
 
     async def open_for(self, core: ClientCore | None, *, same_mode: bool) -> None:
         """Connect, and create what is missing. *same_mode* continues what an older credential has left."""
-        if core is None and self.how.kind != "batch":
+        # a journal that exists can be looked at without one, if there is no other of its name
+        needs_client = self.how.kind == "outbox" or self._create
+        if core is None and self.how.kind != "batch" and needs_client:
             raise ConfigurationError(
                 f"{self.how.kind}: belongs to no client. Pass it to one."
             )
@@ -256,7 +258,8 @@ class PostgresStore(Pool):
         facts = dict[str, str]()
         mine = None
         if core is None:
-            self.schema = prefix
+            is_batch = self.how.kind == "batch"
+            self.schema = prefix if is_batch else await self._only_one(connection)
         else:
             facts["base_url"] = base_url = core.base_url
             mine = (
@@ -287,6 +290,24 @@ class PostgresStore(Pool):
             await connection.execute(
                 _CREDENTIAL.format(schema=self.schema), f"credential {mine}"
             )
+
+    async def _only_one(self, connection: Connection) -> str:
+        """Return the only schema of this name; raise JournalError if there are several, or none."""
+        prefix = f"invoicing_{self.how.kind}_{self._called}_"
+        rows = await connection.fetch(_OTHERS, prefix)
+        found = [
+            str(row[0])
+            for row in rows
+            if re.fullmatch("[0-9a-f]{12}", row[0].removeprefix(prefix))
+        ]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise self._none_here("")
+        raise JournalError(
+            f"{self._name}: {len(found)} base URLs have a {self.how.kind} {self._called!r} there. Set "
+            "INVSVC_BASE_URL, or give --profile."
+        )
 
     async def _upgrade(self) -> None:
         """

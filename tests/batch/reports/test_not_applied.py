@@ -8,7 +8,6 @@ import re
 import shlex
 from types import SimpleNamespace
 from typing import get_args
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -245,11 +244,11 @@ def group(verdict, advice, *keys, count=0):
              group(Verdict.SUPERSEDED, "Retry.", "d")],
             [None, "retry J d"],
         ),
-        (  # what was found has to be added, so that it does nothing as it is
+        (  # what was found has to be filled in, so that it does nothing as it is
             "batch",
             [group(Verdict.UNKNOWN, "Check, then resolve each with what you find, or retry.", "-a"),
              group(Verdict.UNKNOWN, "Compare them, then resolve each with what you find.", "b", "c")],
-            ["resolve J --because TEXT -- -a", "resolve J --because TEXT KEY"],
+            ["resolve J --because TEXT --applied ID -- -a", "resolve J --because TEXT --applied ID KEY"],
         ),
         (  # a journal's writes are not run by verdict
             "journal",
@@ -288,8 +287,9 @@ def test_advice_names_no_option_that_is_not_there(kind):
             )
         )
     for each in groups.sorted("J", kind.name):
-        told = re.findall("--([a-z]+)", f"{each.advice} {each.command or ''}")
-        assert {*told} <= {"verdict", "force", "failed", "because"} - {
+        told = re.findall("--([a-z-]+)", f"{each.advice} {each.command or ''}")
+        filled = {"because", "applied", "not-applied"}
+        assert {*told} <= {"verdict", "force", "failed", *filled} - {
             *kind.lacks.split()
         }, each.advice
 
@@ -309,10 +309,9 @@ def test_command_quotes_the_journal():
     )
 
 
-async def test_command_for_a_shared_journal(service, client, capsys, monkeypatch):
-    """It can be run as it is printed, by somebody whose login is in the environment."""
+async def test_command_for_a_shared_journal(service, client, capsys):
+    """It can be run as it is printed, with the user of the address."""
     address = database().journal("command", silence=60)
-    monkeypatch.setenv("PGUSER", urlsplit(address).username or "")
     missing = client.webhooks.update("wh_missing", description="x").keyed("row-1")
     assert [result.verdict for result in await run_all(address, client, [missing])] == [
         Verdict.REFUSED

@@ -149,9 +149,8 @@ def test_page_names_lost_secrets():
     ]
     report = Report(
         name="run",
-        summary=Summary(
-            to_do=0, sending=0, verdicts={Verdict.APPLIED: 5}, secrets_lost=5
-        ),
+        summary=Summary(to_do=0, sending=0, verdicts={Verdict.APPLIED: 5}),
+        lost=5,
         operations={"webhooks.create": Counter({Verdict.APPLIED: 5})},
         faults=Counter(),
         groups=[],

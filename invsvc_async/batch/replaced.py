@@ -1,0 +1,158 @@
+"""
+Which webhooks of a store were replaced, because their secrets were lost.
+
+The verdict of the create stays: it made the first webhook.  What is shown of it names the one that stands in
+its place.  The journal of a client has both writes of each replacement, under keys made of that of the
+create.  A batch or an outbox, which may be elsewhere, notes the replacement as a fact of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from invsvc_async.batch.result import Result
+from invsvc_async.durable.entries import JournalEntries
+from invsvc_async.durable.records import verdict_and_record
+from invsvc_async.durable.store import lists
+from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.resources.lost_secrets import (
+    first_key_of,
+    key_of_deletion,
+    key_of_replacement,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.durable.entries import Entries
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.records import Record
+    from invsvc_async.reconcile.outcome import Outcome
+
+log: logging.Logger = logging.getLogger("invsvc_async.batch")
+
+# the fact that begins so names a webhook; its value is the id of another one
+REPLACED: Final = "replaced "
+_MOST: Final = 100  # replacements of one webhook, of which each lost its secret again
+_GONE: Final = 404
+
+
+async def note_replaced(entries: Entries, key: str, old: str, new: str) -> None:
+    """Note that *new* stands in the place of the webhook *old*, if the write *key* in *entries* made it."""
+    try:
+        entry = await entries.entry(key)
+        if entry is None or entry.verdict != Verdict.APPLIED:
+            return
+        if verdict_and_record(entry)[1].thing == old:
+            await entries.facts.put(f"{REPLACED}{old}", new)
+    except JournalError as error:  # to replace it again notes it, and sends nothing
+        words = "%s: %s stands in the place of %s; noting that failed: %s"
+        log.warning(words, key, new, old, error)
+
+
+async def with_replacements(
+    entries: Entries, results: Sequence[Result]
+) -> list[Result]:
+    """Return *results* of *entries*, those of replaced webhooks with the id of what stands in their place."""
+    lost = [each for each in results if each.secret_lost and each.thing is not None]
+    if not lost:
+        return [*results]
+    found = await _replacements(entries, lost)
+    return [
+        attrs.evolve(each, replaced_by=found[each.thing])
+        if each.secret_lost and each.thing in found
+        else each
+        for each in results
+    ]
+
+
+# Any: the operation says what its value is
+async def telling_of_replacement(
+    entries: Entries, key: str, outcome: Outcome[Any]
+) -> Outcome[Any]:
+    """Return the *outcome* of the write of *key*; if its webhook was replaced, its message says so."""
+    if not outcome.secret_lost:
+        return outcome
+    [result] = await with_replacements(
+        entries,
+        [
+            Result(
+                key=key,
+                operation="",
+                verdict=outcome.verdict,
+                secret="lost",
+                thing=getattr(outcome.value, "id", None),
+            )
+        ],
+    )
+    if result.replaced_by is None:
+        return outcome
+    why = f"{outcome.message}; its secret was lost, and {result.replaced_by} stands in its place"
+    return attrs.evolve(outcome, message=why)
+
+
+async def count_replaced(entries: Entries) -> int:
+    """Count the replacements that are noted in *entries*."""
+    return len(await entries.facts.beginning(REPLACED))
+
+
+async def _replacements(
+    entries: Entries, lost: Sequence[Result]
+) -> Mapping[str | None, str]:
+    if isinstance(entries, JournalEntries):
+        found = {each.thing: await _last_in(entries, each) for each in lost}
+        return {old: new for old, new in found.items() if new is not None}
+    facts = await entries.facts.of(f"{REPLACED}{each.thing}" for each in lost)
+    return {name.removeprefix(REPLACED): new for name, new in facts.items()}
+
+
+async def _last_in(journal: JournalEntries, result: Result) -> str | None:
+    """Return the id of the last webhook in the place of that of *result*, if its secret is not lost."""
+    for first in {result.key: 0, first_key_of(result.key): 0}:
+        found = await _end_of_chain(journal, first, str(result.thing))
+        if found is not None:
+            return found
+    return None
+
+
+async def _end_of_chain(
+    journal: JournalEntries, first: str, webhook: str
+) -> str | None:
+    """Return the webhook in the place of *webhook*, made for the create under the key *first*."""
+    current = webhook
+    for _ in range(_MOST):
+        made = await _record_under(journal, key_of_replacement(first, current))
+        if made is None or made[0] is not Verdict.APPLIED or made[1].thing is None:
+            return None
+        if not await _is_deleted(journal, first, current):
+            return None
+        current = made[1].thing
+        if made[1].had != "lost":
+            return current
+    return None
+
+
+async def _is_deleted(journal: JournalEntries, first: str, webhook: str) -> bool:
+    found = await _record_under(journal, key_of_deletion(first, webhook))
+    if found is None:
+        return False
+    verdict, record = found
+    status = record.status or (record.error or {}).get("status")
+    return verdict is Verdict.APPLIED or (
+        verdict is Verdict.REFUSED and status == _GONE
+    )
+
+
+async def _record_under(
+    journal: JournalEntries, key: str
+) -> tuple[Verdict, Record] | None:
+    """Return the verdict under *key*, which has the id of a webhook in it, so that it is in one namespace."""
+    for name in await lists.keys_called(journal.store, key):
+        entry: Entry | None = await journal.entry(name)
+        if entry is not None and entry.verdict is not None:
+            return verdict_and_record(entry)
+    return None
