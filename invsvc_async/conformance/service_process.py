@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import subprocess
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 _LONGEST_LINE = 2**28  # bytes
+# Ctrl-C on the terminal is for the client: the service still has to tell what it did.
+_APART: Final[dict[str, Any]] = (
+    {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    if sys.platform == "win32"
+    else {"start_new_session": True}
+)
 _TIMES = ("received_at", "applied_at", "ended_at")
 
 
@@ -119,7 +126,7 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        start_new_session=True,
+        **_APART,
     )
     assert child.stdin is not None
     assert child.stdout is not None

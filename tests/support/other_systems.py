@@ -1,8 +1,7 @@
 """
 Let the package find itself on macOS or Windows, as far as Linux can imitate them.
 
-``pretend("win32")`` comes before the first import of the package, so in a process of its own. Then the modules of
-the package, and no others, find what they would find there: ``sys.platform``, missing names of ``os``, ``time``,
+A process begins so in an ``environment("win32")``. There the modules of the package, and no others, find what they would find there: ``sys.platform``, missing names of ``os``, ``time``,
 ``signal`` and ``select``, modules that do not exist, ``msvcrt``. Beside that, for the whole process:
 
 - On Windows, loops have no ``add_signal_handler`` and no ``add_reader``, and a file that this process has open is not
@@ -19,7 +18,6 @@ import asyncio
 import builtins
 import errno
 import fcntl
-import importlib
 import math
 import os
 import select
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
 PACKAGE: Final = "invsvc_async"
+NAME: Final = "INVSVC_SYSTEM"  # of the variable
+ROOT: Final = Path(__file__).parents[2]
 _STEP: Final = 64  # of the clock of Windows, in a second
 _POSIX_ALONE: Final = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "uvloop")
 
@@ -173,9 +173,9 @@ def _is_open(path: Any, folder: int | None) -> bool:
         found = os.stat(path, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return False
-    for each in os.listdir("/proc/self/fd"):
+    for each in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            if os.path.samestat(os.fstat(int(each)), found):
+            if os.path.samestat(os.fstat(int(each.name)), found):
                 return True
     return False
 
@@ -191,8 +191,16 @@ def _windows() -> dict[str, Any]:
     locks = Msvcrt()
     files = _Files(locks)
     _keep_open_files()
-    for loop in (asyncio.SelectorEventLoop, asyncio.selector_events.BaseSelectorEventLoop):
-        for name in ("add_signal_handler", "remove_signal_handler", "add_reader", "add_writer"):
+    for loop in (
+        asyncio.SelectorEventLoop,
+        asyncio.selector_events.BaseSelectorEventLoop,
+    ):
+        for name in (
+            "add_signal_handler",
+            "remove_signal_handler",
+            "add_reader",
+            "add_writer",
+        ):
             if name in vars(loop):
                 setattr(loop, name, _refuse)
 
@@ -321,5 +329,15 @@ def pretend(system: str) -> None:
     sys.meta_path.insert(0, _Finder(_SYSTEMS[system]()))
 
 
-if system := os.environ.get("INVSVC_SYSTEM"):  # as a plugin of pytest: `-p tests.support.other_systems`
-    pretend(system)
+def environment(system: str) -> dict[str, str]:
+    """Return the environment of a process, and of those that it starts, in which the package is on *system*."""
+    folders = (ROOT / "tests/support/pretended", ROOT)
+    return {
+        **os.environ,
+        NAME: system,
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
+    }
+
+
+if pretended := os.environ.get(NAME):
+    pretend(pretended)
