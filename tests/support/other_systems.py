@@ -24,6 +24,7 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "invsvc_async"
 NAME: Final = "INVSVC_SYSTEM"  # of the variable
+BREAK: Final = signal.SIGUSR1  # stands for SIGBREAK
 ROOT: Final = Path(__file__).parents[2]
 _STEP: Final = 64  # of the clock of Windows, in a second
 _POSIX_ALONE: Final = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "uvloop")
@@ -187,6 +189,13 @@ def _refuse(*_: object) -> None:
 # --- what the package sees
 
 
+class _Signals:
+    """The signals by name, with that of Windows for Ctrl-Break, for which another one stands here."""
+
+    def __getitem__(self, name: str) -> signal.Signals:
+        return BREAK if name == "SIGBREAK" else signal.Signals[name]
+
+
 def _windows() -> dict[str, Any]:
     locks = Msvcrt()
     files = _Files(locks)
@@ -235,8 +244,10 @@ def _windows() -> dict[str, Any]:
             time=stepping(time.time),
         ),
         "select": Seen(select, lacks=[n for n in dir(select) if n not in ("select", "error")]),
-        "signal": Seen(signal, lacks=[*signals, "set_wakeup_fd", "alarm", "setitimer", "pthread_sigmask", "sigwait"]),
+        "signal": Seen(signal, lacks=[*signals, "set_wakeup_fd", "alarm", "setitimer", "pthread_sigmask", "sigwait"],
+            SIGBREAK=BREAK, Signals=_Signals(), SIG_DFL=signal.SIG_DFL),
         "socket": Seen(socket, lacks=["AF_UNIX", "SO_REUSEPORT", "socketpair", "send_fds"]),
+        "subprocess": Seen(subprocess, CREATE_NEW_PROCESS_GROUP=0x200),
         "msvcrt": locks,
         **dict.fromkeys(_POSIX_ALONE),
     }  # fmt: skip
