@@ -243,15 +243,22 @@ def test_profile_that_is_stored_again(tmp_path):
 # --- what commands print
 
 
+class OldTerminal(io.TextIOWrapper):
+    """A terminal with an encoding of few characters."""
+
+    def isatty(self):
+        return True
+
+
 @pytest.fixture
 def printed(monkeypatch, service):
-    """Run a command line whose output is a file as Windows opens it; return its exit code and the bytes."""
+    """Run a command line whose output is as Windows opens it; return its exit code and the bytes."""
     monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
     monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
 
-    async def call(*arguments):
+    async def call(*arguments, opened=io.TextIOWrapper):
         out = io.BytesIO()
-        stream = io.TextIOWrapper(out, encoding="cp1252", newline="\r\n")
+        stream = opened(out, encoding="cp1252", newline="\r\n")
         monkeypatch.setattr(sys, "stdout", stream)
         code = await asyncio.to_thread(run, [*arguments])
         stream.flush()
@@ -285,10 +292,17 @@ async def test_csv_for_an_old_encoding(service, printed):
     assert [hook.id, NAME] in rows
 
 
-async def test_table_for_an_old_encoding(service, printed):
-    """What the encoding lacks is replaced, and the command succeeds."""
+@pytest.mark.parametrize("is_legacy", [False, True])
+@pytest.mark.parametrize("opened", [io.TextIOWrapper, OldTerminal])
+async def test_table_for_an_old_encoding(
+    service, printed, monkeypatch, opened, is_legacy
+):
+    """What the encoding lacks is replaced, lines of tables too, also on a terminal without escape sequences."""
+    monkeypatch.setattr("rich.console.detect_legacy_windows", lambda: is_legacy)
     hook = service.seed_webhook(description=NAME)
-    code, out = await printed("list", "webhooks", "--columns", "id,description")
+    code, out = await printed(
+        "list", "webhooks", "--columns", "id,description", opened=opened
+    )
 
     assert code == 0
     assert hook.id.encode() in out

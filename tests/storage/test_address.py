@@ -142,7 +142,7 @@ async def test_address_of_keywords(address, kind):
         str(PureWindowsPath("C:/runs") / "run.db"),
         PureWindowsPath("c:/runs/run.db").as_posix(),
         "C:run.db",
-        r"\\\\host\share\run.db",
+        r"\\host\share\run.db",
         r"D:\postgres\run.db",
         r"C:\users\host\run.db",
     ],
