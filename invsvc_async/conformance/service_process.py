@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-import subprocess
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -27,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 _LONGEST_LINE = 2**28  # bytes
+_NEW_PROCESS_GROUP: Final = 0x200  # a name of it is only on Windows
 # Ctrl-C on the terminal is for the client: the service still has to tell what it did.
 _APART: Final[dict[str, Any]] = (
-    {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    {"creationflags": _NEW_PROCESS_GROUP}
     if sys.platform == "win32"
     else {"start_new_session": True}
 )

@@ -29,8 +29,6 @@ from invsvc_async.storage.flush import flush, flush_commits
 from invsvc_async.transport import send_gate
 from tests.support import other_systems
 
-# reaches: what is private here has no other sign on a system that does not have it
-
 
 def not_imported():
     """Return what went wrong when each module was imported, but for what is not installed."""

@@ -163,9 +163,7 @@ def test_whether_the_owner_lives(tmp_path):
     """The owner goes on: on Windows, to send it signal 0 would end it, so it counts as one that may live."""
     lock = FileLock(tmp_path / "run.db", "journal", "")
     lock.acquire()
-    owner = entries._owner_of_file(
-        tmp_path / "run.db"
-    )  # reaches: shown by several commands
+    owner = entries._owner_of_file(tmp_path / "run.db")
     lock.release()
 
     assert (owner.pid, owner.alive) == (os.getpid(), True)

@@ -24,7 +24,6 @@ import select
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -247,7 +246,6 @@ def _windows() -> dict[str, Any]:
         "signal": Seen(signal, lacks=[*signals, "set_wakeup_fd", "alarm", "setitimer", "pthread_sigmask", "sigwait"],
             SIGBREAK=BREAK, Signals=_Signals(), SIG_DFL=signal.SIG_DFL),
         "socket": Seen(socket, lacks=["AF_UNIX", "SO_REUSEPORT", "socketpair", "send_fds"]),
-        "subprocess": Seen(subprocess, CREATE_NEW_PROCESS_GROUP=0x200),
         "msvcrt": locks,
         **dict.fromkeys(_POSIX_ALONE),
     }  # fmt: skip
