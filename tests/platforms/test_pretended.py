@@ -39,7 +39,7 @@ def facts_of(system):
     return json.loads(ran_on(system, "-m", "tests.platforms.facts"))
 
 
-def tested_on(system, *tests):
+def passed_on(system, *tests):
     """Return what pytest prints of *tests*, which pass."""
     # rewriting assertions would find the package's modules first
     how = ("-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist")
@@ -49,7 +49,7 @@ def tested_on(system, *tests):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_holds_everywhere(system):
     """It holds there, too: locks, writes whose answers are lost, files, and what commands print."""
-    assert " passed" in tested_on(system, "tests/platforms/test_everywhere.py")
+    assert " passed" in passed_on(system, "tests/platforms/test_everywhere.py")
 
 
 @pytest.mark.untraced
@@ -57,7 +57,7 @@ def test_batch_that_is_stopped_by_ctrl_c():
     """It ends in order without signal handlers of the loop, as with them, and the same command does the rest."""
     test = "tests/cli/test_batch.py::test_signal_ends_it_resumably"
 
-    assert "1 passed" in tested_on("win32", test, "-k", f"[{int(signal.SIGINT)}]")
+    assert "1 passed" in passed_on("win32", test, "-k", f"[{int(signal.SIGINT)}]")
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
