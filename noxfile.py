@@ -124,9 +124,10 @@ def tests(session: nox.Session) -> None:
             session.log(
                 "not run: other Pythons, the long tests, and coverage. CI=1 nox runs them, which takes longer"
             )
-        matrix = "tests/faults/test_write_matrix.py"
-        few = ("-n", "2")  # a worker's start takes longer than its tests
-        session.run(*pytest, *few, matrix, env={"INVSVC_TEST_LOOP": "uvloop"})
+        if sys.platform != "win32":  # has no uvloop
+            matrix = "tests/faults/test_write_matrix.py"
+            few = ("-n", "2")  # a worker's start takes longer than its tests
+            session.run(*pytest, *few, matrix, env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
         session.log(f"only run on Python {OWN}: untraced, one_python, types")
         affected = _files_without(session, "untraced", "one_python", "types")

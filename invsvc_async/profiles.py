@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tomllib
 from functools import reduce
 from pathlib import Path
@@ -23,6 +24,7 @@ import attrs
 
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.settings import ParameterNames, ReconcilePolicy
+from invsvc_async.storage.flush import flush
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -179,7 +181,7 @@ def _check_none_wanted(path: Path, profile: str | None, *, is_named: bool) -> No
 
 def _trusted(path: Path, *, is_named: bool) -> str:
     """Return the text of a file that nobody else can write. A file that *is_named* may be another user's."""
-    if hasattr(os, "geteuid"):  # not on Windows
+    if sys.platform != "win32":
         found = path.stat()
         # A group with the number of its user is that user's alone, where there are such groups.
         others = stat.S_IWOTH | (0 if found.st_gid == found.st_uid else stat.S_IWGRP)
@@ -265,7 +267,7 @@ def write_profile(
     with unfinished.open("w", encoding="utf-8", newline="") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        flush(file.fileno())
     if path.exists():
         shutil.copymode(path, unfinished)
     unfinished.replace(path)

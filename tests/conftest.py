@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import gc
+import inspect
 import logging
 import signal
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client
+from tests.support.systems import cannot_import, why_not
 from tests.support.virtual_time import (
     VirtualTimeLoop,
     loop_factories,
@@ -39,6 +41,23 @@ def pytest_collection_finish() -> None:
     """Take what was imported and collected out of each later garbage collection: a twelfth of the CPU time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_ignore_collect(collection_path):
+    """Leave out files that need modules of POSIX, where there are none."""
+    if collection_path.suffix != ".py" or sys.platform != "win32":
+        return None
+    return cannot_import(collection_path.read_text(encoding="utf-8")) or None
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what needs something that this system does not have."""
+    if sys.platform == "linux":
+        return
+    for item in items:
+        reason = why_not(inspect.getsource(item.function))
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_asyncio_loop_factories(config, item):

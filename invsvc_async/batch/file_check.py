@@ -19,7 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryFile
 from time import monotonic
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -158,7 +158,8 @@ def rereadable(path: Path) -> BinaryIO:
     file = sys.stdin.buffer if str(path) == "-" else path.open("rb")
     if file is not sys.stdin.buffer and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
-    copy: BinaryIO = TemporaryFile()  # noqa: SIM115 - the caller closes it
+    # a wrapper of one on Windows; the caller closes it
+    copy = cast("BinaryIO", TemporaryFile())  # noqa: SIM115
     try:
         shutil.copyfileobj(file, copy)
     except BaseException:

@@ -214,16 +214,19 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _prepare_standard_streams() -> None:
-    """Replace closed ones (``<&-``) by the null device, before a journal or socket gets their numbers."""
+    """
+    Replace closed ones (``<&-``) by the null device, before a journal or socket gets their numbers.
+
+    The others replace characters that they lack, and write line ends as they are: Windows would change them,
+    also within cells of CSV.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
             null = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - open until the end
             setattr(sys, name, null)
-        elif mode == "w" and isinstance(
-            stream, TextIOWrapper
-        ):  # latin-1, for example, lacks some characters
-            stream.reconfigure(errors="replace")
+        elif mode == "w" and isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace", newline="\n")
 
 
 def _show_warning(

@@ -9,7 +9,13 @@ from typing import Any, Literal
 import attrs
 
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.output import emit_json, is_terminal, print_facts, table
+from invsvc_async.cli.output import (
+    emit_json,
+    is_terminal,
+    print_facts,
+    table,
+    write_csv,
+)
 from invsvc_async.cli.visible_text import visible
 from invsvc_async.codec import unstructure
 from invsvc_async.errors import FieldError
@@ -92,4 +98,4 @@ class Sink:
         for cells in rows if self.taken else (self.columns, *rows):
             # a file gets what there is
             shown = map(visible, cells) if sys.stdout.isatty() else cells
-            sys.stdout.write(csv_row(shown, escape_formulas=self.escape_formulas))
+            write_csv(csv_row(shown, escape_formulas=self.escape_formulas))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import sys
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, TextIO
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Final, TextIO
 
 from invsvc_async.cli.visible_text import HIDDEN, visible
 
@@ -25,6 +28,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
 # in JSON, if an error has them
 _ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")
+_NOT_ASCII: Final = re.compile(f"{HIDDEN.pattern}|[^\\x00-\\x7f]")
 
 # --json: the result, and errors
 as_json: ContextVar[bool] = ContextVar("as_json", default=False)
@@ -104,7 +108,7 @@ def fail(message: str, error: Exception | None = None) -> None:
                 for name in _ERROR_FACTS
                 if (each := getattr(error, name, None)) is not None
             }
-            sys.stderr.write(_json_line({"error": facts}))
+            sys.stderr.write(_json_line({"error": facts}, sys.stderr))
         else:
             _print_words("invsvc:", f" {message}", "bold red")
 
@@ -164,7 +168,7 @@ def _print_words(styled: str, rest: str, style: str) -> None:
 
 def emit_json(plain: Wire) -> None:
     """Print one JSON value on one line; decimals keep their digits, control characters are escaped."""
-    sys.stdout.write(_json_line(plain))
+    sys.stdout.write(_json_line(plain, sys.stdout))
 
 
 def emitted(*plain: Wire) -> bool:
@@ -174,11 +178,32 @@ def emitted(*plain: Wire) -> bool:
     return as_json.get()
 
 
-def _json_line(plain: object) -> str:
+def _json_line(plain: object, stream: TextIO) -> str:
     from invsvc_async.codec.exact_json import dumps
 
     text = dumps(plain).decode()
-    return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    hidden = HIDDEN if _is_utf_8(stream) else _NOT_ASCII
+    return hidden.sub(_escaped, text) + "\n"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Return the escape of a character in JSON: two for one beyond the first 65,536."""
+    units = found[0].encode("utf-16-be", "surrogatepass").hex(" ", 2)
+    return "".join(f"\\u{unit}" for unit in units.split())
+
+
+def _is_utf_8(stream: TextIO) -> bool:
+    """Return whether *stream* has all characters. One without an encoding is a string in memory."""
+    encoding: str | None = getattr(stream, "encoding", None)
+    return encoding is None or codecs.lookup(encoding).name == "utf-8"
+
+
+def write_csv(row: str) -> None:
+    """Print a row of CSV; in a file or pipe it is UTF-8, where Windows would choose an older encoding."""
+    out = sys.stdout
+    if isinstance(out, TextIOWrapper) and not (out.isatty() or _is_utf_8(out)):
+        out.reconfigure(encoding="utf-8", errors="replace")
+    out.write(row)
 
 
 def table(

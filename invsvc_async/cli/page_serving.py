@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 _SCREENS: Final = ("DISPLAY", "WAYLAND_DISPLAY")  # variables of the environment
 
 
+def has_screen() -> bool:
+    """Return whether a browser would have a window of its own."""
+    return sys.platform in {"darwin", "win32"} or any(map(os.environ.get, _SCREENS))
+
+
 async def serve_page(
     page: Page,
     data: Data,
@@ -42,11 +47,8 @@ async def serve_page(
         async with serving_page(page, data, port=port, **more) as address:
             is_json = tell(addresses(address), words(address))
             sys.stdout.flush()
-            has_screen = sys.platform in {"darwin", "win32"} or any(
-                map(os.environ.get, _SCREENS)
-            )
             # a browser for terminals would take over this one
-            if open_ and has_screen and not is_json:
+            if open_ and has_screen() and not is_json:
                 await asyncio.to_thread(webbrowser.open, address)
             with stopping() as stopped:
                 await stopped.wait()

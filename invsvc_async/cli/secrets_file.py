@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.errors import JournalError
+from invsvc_async.storage.flush import flush
 from invsvc_async.storage.private_file import make_private, own_private
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class SecretsFile:
             _write_whole(self._number, envelope.dumps(line) + b"\n")
             self._is_partial = False
             await self._flushes.share(
-                "flush", lambda: asyncio.to_thread(os.fsync, self._number)
+                "flush", lambda: asyncio.to_thread(flush, self._number)
             )
         except OSError as error:
             raise self._unusable(error) from error

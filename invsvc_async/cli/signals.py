@@ -6,8 +6,13 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from types import FrameType
+from typing import Final
+
+# of a terminal that is closed; the second is that of Windows, also at Ctrl-Break
+OF_TERMINALS: Final = ("SIGHUP", "SIGBREAK")
 
 
 @contextmanager
@@ -32,8 +37,8 @@ def interruptible(
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Return the signals that end a run, with SIGHUP of a closed terminal unless nohup ignores it."""
-    return [signal.SIGINT, signal.SIGTERM, *unhandled("SIGHUP")]
+    """Return the signals that end a run, with that of a closed terminal unless nohup ignores it."""
+    return [signal.SIGINT, signal.SIGTERM, *unhandled(*OF_TERMINALS)]
 
 
 def unhandled(*names: str) -> list[signal.Signals]:
@@ -56,13 +61,30 @@ def handled(
 ) -> Generator[None]:
     """Call *call* in the running event loop at each of these signals, until the block ends."""
     loop = asyncio.get_running_loop()
-    # Windows, or not the main thread
-    with suppress(NotImplementedError, ValueError, RuntimeError):
-        for number in numbers:
-            loop.add_signal_handler(number, call)
-    try:
-        yield
-    finally:
-        with suppress(NotImplementedError, ValueError, RuntimeError):
+    with ExitStack() as ends:
+        # not the main thread
+        with suppress(ValueError, RuntimeError):
             for number in numbers:
-                loop.remove_signal_handler(number)
+                ends.callback(_handle(loop, number, call))
+        yield
+
+
+def _handle(
+    loop: asyncio.AbstractEventLoop, number: signal.Signals, call: Callable[[], object]
+) -> Callable[[], object]:
+    """
+    Call *call* in *loop* at the signal; return what ends that.
+
+    Raises:
+        ValueError, RuntimeError: This is not the main thread.
+    """
+    try:
+        loop.add_signal_handler(number, call)
+    except NotImplementedError:  # Windows
+
+        def handler(_number: int, _frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(call)
+
+        before = signal.signal(number, handler)
+        return partial(signal.signal, number, before or signal.SIG_DFL)
+    return partial(loop.remove_signal_handler, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -11,12 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# Settle windows and proofs must keep ageing while a laptop sleeps.  CLOCK_BOOTTIME counts that time (Linux).
-_steady: Callable[[], float] = (
-    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-    if hasattr(time, "CLOCK_BOOTTIME")
-    else time.monotonic
-)
+def _steady_clock() -> Callable[[], float]:
+    """
+    Return the monotonic clock that counts the time for which the machine sleeps, if the system has one.
+
+    Settle windows and proofs must keep ageing while a laptop sleeps.  On Linux and macOS, ``time.monotonic``
+    stands still then; on Windows it goes on.
+    """
+    if sys.platform == "win32":
+        return time.monotonic
+    else:  # noqa: RET505 - type checkers skip this branch on Windows
+        name = "CLOCK_MONOTONIC_RAW" if sys.platform == "darwin" else "CLOCK_BOOTTIME"
+        number: int | None = getattr(time, name, None)
+        return time.monotonic if number is None else partial(time.clock_gettime, number)
+
+
+_steady: Callable[[], float] = _steady_clock()
 
 
 class Clock(Protocol):

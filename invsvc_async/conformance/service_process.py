@@ -14,7 +14,7 @@ import ssl
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 _LONGEST_LINE = 2**28  # bytes
+_NEW_PROCESS_GROUP: Final = 0x200  # a name of it is only on Windows
+# Ctrl-C on the terminal is for the client: the service still has to tell what it did.
+_APART: Final[dict[str, Any]] = (
+    {"creationflags": _NEW_PROCESS_GROUP}
+    if sys.platform == "win32"
+    else {"start_new_session": True}
+)
 _TIMES = ("received_at", "applied_at", "ended_at")
 
 
@@ -119,7 +126,7 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        start_new_session=True,
+        **_APART,
     )
     assert child.stdin is not None
     assert child.stdout is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from contextlib import contextmanager
 from hashlib import sha256
@@ -84,7 +85,7 @@ class _Portals:
 
 
 _portals = _Portals()
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_portals.forget)
 
 

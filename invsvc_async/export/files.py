@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from datetime import datetime
 from decimal import Decimal
@@ -23,6 +22,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.models import Invoice
 from invsvc_async.models.common import Model, wire_names
+from invsvc_async.storage.flush import flush
 from invsvc_async.storage.private_file import create_private
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class TextSink:
             return
         with file:
             if whole:
-                os.fsync(file.fileno())
+                flush(file.fileno())
 
     def _line(self, item: Model) -> bytes:
         if self.form == "jsonl":

@@ -8,7 +8,6 @@ list is complete.
 
 from __future__ import annotations
 
-import os
 import shutil
 from datetime import datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
@@ -28,6 +27,7 @@ from invsvc_async.export.files import (
     pyarrow,
 )
 from invsvc_async.models.common import Model
+from invsvc_async.storage.flush import flush
 from invsvc_async.storage.private_file import create_private
 
 if TYPE_CHECKING:
@@ -189,11 +189,12 @@ class ParquetSink:
         with create_private(joined) as file:
             with pq.ParquetWriter(file, self.columns.schema()) as out:
                 for number in range(self._done):
-                    part = pq.ParquetFile(self._part(number))
-                    for group in range(part.num_row_groups):
-                        out.write_table(part.read_row_group(group))
+                    # closed here: Windows deletes no open file
+                    with pq.ParquetFile(self._part(number)) as part:
+                        for group in range(part.num_row_groups):
+                            out.write_table(part.read_row_group(group))
             file.flush()
-            os.fsync(file.fileno())
+            flush(file.fileno())
         joined.replace(self.path)
 
     def _part(self, number: int) -> Path:

@@ -11,6 +11,7 @@ import contextlib
 import math
 import socket
 import struct
+import sys
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -27,7 +28,8 @@ JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CUT_BODY = b'{"success":true,"data":{"id":"'
 GARBAGE = b"\x00\xff\xfe{]\x9c not json"
 LOOK_EVERY = 0.1  # seconds
-LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
+# close() then sends RST instead of FIN
+LINGER_ZERO = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 
 
 def answer(

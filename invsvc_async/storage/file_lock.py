@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-if sys.platform == "win32":  # pragma: no cover - the other branch is tested
+if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
@@ -38,9 +38,12 @@ _TAKEN = (errno.EACCES, errno.EAGAIN)
 
 def _lock(number: int) -> None:
     """Lock a file; on Windows a byte beyond its text, because locks block readers there too."""
-    if sys.platform == "win32":  # pragma: no cover - the other branch is tested
+    if sys.platform == "win32":
         os.lseek(number, 2**30, os.SEEK_SET)
-        msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+        try:
+            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+        finally:
+            os.lseek(number, 0, os.SEEK_SET)  # where the text is written
     else:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -54,13 +57,14 @@ def _ask(number: int, command: str, kind: str, start: int, length: int = 1) -> b
     Raises:
         OSError: It is in the way (EACCES or EAGAIN), or the file system has no such locks.
     """
-    if sys.platform != "linux":  # pragma: no cover - the other branch is tested
+    if sys.platform == "linux":
+        form = "@hhqqi0q"
+        lock = struct.pack(form, getattr(fcntl, kind), os.SEEK_SET, start, length, 0)
+        answer = fcntl.fcntl(number, getattr(fcntl, command), lock)
+        found: int = struct.unpack(form, answer)[0]
+        return found != fcntl.F_UNLCK
+    else:  # noqa: RET505 - type checkers skip one of the branches
         raise OSError(errno.ENOTSUP, "only Linux has such locks")
-    lock = struct.pack("@hhqqi0q", getattr(fcntl, kind), os.SEEK_SET, start, length, 0)
-    answer: int = struct.unpack(
-        "@hhqqi0q", fcntl.fcntl(number, getattr(fcntl, command), lock)
-    )[0]
-    return answer != fcntl.F_UNLCK
 
 
 def _is_shared_elsewhere(number: int, name: bytes) -> bool:
@@ -336,9 +340,15 @@ class WhileOpen:
         """Delete the file and release the lock.  A second call, or one in a forked process, does nothing."""
         if self._file is None or self._file.number < 0:
             return
-        with suppress(OSError):  # Windows deletes no open file
-            self._path.unlink()
-        self._file.close()
+        if sys.platform == "win32":
+            self._file.close()
+            # Windows deletes no open file, so none that another process has opened meanwhile
+            with suppress(OSError):
+                self._path.unlink()
+        else:
+            with suppress(OSError):
+                self._path.unlink()
+            self._file.close()
 
 
 def _close_all() -> None:
@@ -350,7 +360,7 @@ def _close_all() -> None:
             each.close()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_close_all)
 
 

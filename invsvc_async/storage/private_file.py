@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -34,6 +35,8 @@ def open_private(path: str, flags: int) -> int:
 
 def _open_itself(path: str, flags: int) -> int:
     """Open a file that is no symbolic link. A device, such as ``/dev/stdout``, may be a link."""
+    # else Windows writes two characters for a line end
+    flags |= getattr(os, "O_BINARY", 0)
     try:
         return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
     except OSError as error:
@@ -50,20 +53,22 @@ def make_private(file: str | int, *, for_root: bool = True) -> None:
     """
     Set the mode of a file, given by its path or descriptor, to 0600; leave a device or pipe as it is.
 
+    Windows has no such modes: its files have the permissions of their folder.
+
     Raises:
         OSError: It belongs to another user.  *for_root*: root may use it nevertheless.
     """
     found = os.stat(file)  # noqa: PTH116 - it may be a descriptor
-    # the latter: Windows
-    if not (stat.S_ISREG(found.st_mode) and hasattr(os, "geteuid")):
-        return
-    if (user := os.geteuid()) != found.st_uid and not (for_root and user == 0):
-        raise OSError(
-            errno.EPERM,
-            "it belongs to another user. Change its owner, or choose another file",
-        )
-    if found.st_mode & 0o077:
-        os.chmod(file, 0o600)  # noqa: PTH101
+    if sys.platform != "win32" and stat.S_ISREG(found.st_mode):
+        user = os.geteuid()
+        may_use = user == found.st_uid or (for_root and user == 0)
+        if not may_use:
+            raise OSError(
+                errno.EPERM,
+                "it belongs to another user. Change its owner, or choose another file",
+            )
+        if found.st_mode & 0o077:
+            os.chmod(file, 0o600)  # noqa: PTH101
 
 
 def own_private(path: Path, flags: int = 0) -> int:

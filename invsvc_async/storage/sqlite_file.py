@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def boot() -> str:
     except (
         OSError
     ):  # not Linux: the hour in which it was started, as far as the clocks tell
-        return f"{(time.time() - time.monotonic()) // 3600:.0f}"
+        return f"{(time.time() - SystemClock.now()) // 3600:.0f}"
 
 
 def opened_as(path: Path) -> str:

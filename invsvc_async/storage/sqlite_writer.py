@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3  # noqa: TC003 - msgspec reads the types of _Job
+import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
@@ -356,5 +357,5 @@ def _note_parents_files() -> None:
     _names.clear()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_note_parents_files)

@@ -86,7 +86,9 @@ def child(*arguments, **options):
 @pytest.fixture(scope="session", autouse=True)
 def hang_up_is_not_inherited():
     """Under `nohup`, let programs that tests start not ignore SIGHUP: those that are ended by it would never end."""
-    if ignored := signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    has_signal = hasattr(signal, "SIGHUP")  # not on Windows
+    ignored = has_signal and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    if ignored:
         signal.signal(signal.SIGHUP, lambda *_: None)  # programs inherit no handler
     yield
     if ignored:
@@ -97,6 +99,10 @@ def hang_up_is_not_inherited():
 def served():
     serving = child("serve", "--json", "--admin")
     yield Served(json.loads(serving.stdout.readline()))
+    if sys.platform == "win32":  # no Ctrl-C for a process alone
+        serving.kill()
+        serving.communicate(timeout=300)
+        return
     serving.send_signal(signal.SIGINT)
     _, errors = serving.communicate(timeout=300)
     assert (serving.returncode, errors) == (0, "")

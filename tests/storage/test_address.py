@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from contextlib import asynccontextmanager
+from pathlib import PureWindowsPath
 
 import pytest
 
@@ -12,6 +13,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import name_of
 from invsvc_async.events import PostgresStore, Receiver, SqliteStore
 from invsvc_async.events.stores import open_store
+from invsvc_async.storage.address import check_path, is_postgres
 
 SERVICE = "https://host.example/v2", ApiKey("eyJ")
 LOGINS = ("user:[hidden]", "user:hid[hidden]den", "user:hidden]", "user:hidden\u2100")
@@ -132,6 +134,31 @@ async def test_address_of_keywords(address, kind):
     assert isinstance(
         await refusal_of(kind, address, "Use postgresql://"), ConfigurationError
     )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        str(PureWindowsPath("C:/runs") / "run.db"),
+        PureWindowsPath("c:/runs/run.db").as_posix(),
+        "C:run.db",
+        r"\\host\share\run.db",
+        r"D:\postgres\run.db",
+        r"C:\users\host\run.db",
+    ],
+)
+def test_path_of_windows(path):
+    """A drive is no scheme, and neither a folder's name is one: the file is used, and its path is shown."""
+    check_path(path, "journal")
+
+    assert not is_postgres(path)
+    assert name_of(path) == path
+
+
+def test_address_of_sqlite():
+    """The form of other libraries is refused in words, and not taken for a path with a drive."""
+    with pytest.raises(ConfigurationError, match="the path of a file"):
+        check_path("sqlite:///C:/runs/run.db", "journal")
 
 
 @pytest.mark.parametrize(

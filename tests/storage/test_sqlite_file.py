@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import JournalError
+from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.store import sqlite as sqlite_store
 from invsvc_async.storage import sqlite_file
 from tests.batch.writing import opened
@@ -132,7 +133,8 @@ def test_boot_without_linux(monkeypatch, tmp_path):
         monkeypatch.setattr(
             time, "time", lambda now=begun + running: 1_728_000_000.0 + now
         )
-        monkeypatch.setattr(time, "monotonic", lambda running=running: running)
+        # reaches: the machine's clock, which counts its sleep, too
+        monkeypatch.setattr(SystemClock, "now", lambda running=running: running)
         texts.append(sqlite_file.boot())
 
     assert texts == ["480000", "480000", "480002"]

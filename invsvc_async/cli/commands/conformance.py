@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -339,6 +340,16 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
 _TIMEOUT = "Until the command is killed."
 
 
+def _words_of(command: str) -> list[str]:
+    """Split *command* as a shell does; on Windows a backslash is a part of a path."""
+    words = shlex.shlex(command, posix=True, punctuation_chars=False)
+    words.whitespace_split = True
+    words.commenters = ""
+    if sys.platform == "win32":
+        words.escape = ""
+    return list(words)
+
+
 async def conformance(
     words: Annotated[
         list[str], argument("The client's command; put -- before it.", "COMMAND")
@@ -366,7 +377,7 @@ async def conformance(
     """
     from invsvc_async.conformance import conform
 
-    argv = shlex.split(words[0]) if len(words) == 1 else words
+    argv = _words_of(words[0]) if len(words) == 1 else words
     try:
         with Waiting("waiting for the command", timeout).spinning():
             found = await conform(

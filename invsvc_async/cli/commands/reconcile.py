@@ -127,11 +127,14 @@ def _pair(word: str) -> tuple[str, str | None]:
 
 
 def _zone(name: str | None) -> tzinfo | None:
-    from zoneinfo import ZoneInfo
+    from zoneinfo import ZoneInfo, available_timezones
 
     try:
         return None if name is None else ZoneInfo(name)
     except (ValueError, KeyError, OSError):
+        if not available_timezones():  # Windows has none of its own
+            words = "this system has no time zones. Install the package tzdata"
+            raise misuse(words, "--zone") from None
         raise misuse(f"{name}: is no known time zone", "--zone") from None
 
 

@@ -40,7 +40,7 @@ from invsvc_async.cli.output import (
     told,
 )
 from invsvc_async.cli.progress import WaitingForWrite
-from invsvc_async.cli.signals import handled, unhandled
+from invsvc_async.cli.signals import OF_TERMINALS, handled, unhandled
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -241,7 +241,7 @@ async def _finish(
         write = make(client)
         known: list[Outcome[Any]] = []
         # So that its intent is stored, or its verdict shown.  The latter is sent when a terminal is closed.
-        with handled(unhandled("SIGTERM", "SIGHUP"), task.cancel):
+        with handled(unhandled("SIGTERM", *OF_TERMINALS), task.cancel):
             try:
                 outcome, lost = await _sent(write, client, waiting, secrets_to, known)
             except asyncio.CancelledError:

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from invsvc_async.durable.store.facts import FIND, SET
 from invsvc_async.errors import JournalError
+from invsvc_async.storage.flush import flush
 from invsvc_async.storage.private_file import own_private
 from invsvc_async.storage.sqlite_writer import transaction
 
@@ -278,7 +279,7 @@ class Epoch:
         self._number = own_private(self._path)
         os.ftruncate(self._number, _LENGTH)
         self._write()
-        os.fsync(self._number)
+        flush(self._number)
 
     def ended(self, connection: sqlite3.Connection, sends: int | None) -> None:
         """Repeat in the file that *sends* more were stored; ``None`` if how many is not known."""

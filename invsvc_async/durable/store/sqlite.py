@@ -39,6 +39,7 @@ from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, Cell, Script, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection, check_names
+from invsvc_async.storage.flush import flush_commits
 from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.sqlite_file import STEPS, SameFile, check_file, opened_as
 from invsvc_async.storage.sqlite_writer import Writer, transaction, wait_for_ending
@@ -376,6 +377,7 @@ class SqliteStore:
             make_database_private(self.path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            flush_commits(connection)
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if empty:
             with transaction(connection, "BEGIN IMMEDIATE"):

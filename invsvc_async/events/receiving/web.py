@@ -16,6 +16,7 @@ import atexit
 import concurrent.futures
 import logging
 import os
+import sys
 import threading
 import time
 from functools import partial
@@ -182,7 +183,7 @@ class SyncReceiver:
         self._stops_in: int | None = None
         self._thread: threading.Thread | None = None
         self._started = _Started()  # of that thread: done once it receives
-        if hasattr(os, "register_at_fork"):  # not on Windows
+        if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._forget)
 
     def start(self) -> None:

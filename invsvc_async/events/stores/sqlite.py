@@ -36,6 +36,7 @@ from invsvc_async.events.stores.scripts import (
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, Script, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection
+from invsvc_async.storage.flush import flush_commits
 from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.sqlite_file import (
     DAMAGE,
@@ -354,6 +355,7 @@ class _File:
             # only a file without tables can be given it
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA synchronous = FULL")
+        flush_commits(db)
         # SQLite does not wait for another that does it
         self._patiently(db, "PRAGMA journal_mode = WAL")
         if is_new:
