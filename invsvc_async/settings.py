@@ -11,7 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard, cast
 
 import attrs
 
@@ -135,11 +135,13 @@ class _Settings:
     """
 
     __slots__ = ()
+    if TYPE_CHECKING:
+        __attrs_attrs__: ClassVar[tuple[attrs.Attribute[Any], ...]]
 
     def __eq__(self, other: object) -> bool:
-        if other.__class__ is not self.__class__:
+        if type(other) is not type(self):
             return NotImplemented
-        return self.__getstate__() == cast("_Settings", other).__getstate__()
+        return self.__getstate__() == other.__getstate__()
 
     def __hash__(self) -> int:
         return hash((type(self), *self.__getstate__().values()))
