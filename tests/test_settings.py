@@ -172,6 +172,7 @@ def test_copies(settings):
         assert copied == settings
         assert attrs.asdict(copied) == attrs.asdict(settings)
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            # reaches: it must be refused
             setattr(copied, attrs.fields(type(copied))[0].name, None)
     name = attrs.fields(type(settings))[0].name
     value = "other" if isinstance(settings, ParameterNames) else 7
