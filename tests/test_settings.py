@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
+import attrs
 import pytest
 
 from invsvc_async import (
@@ -148,3 +152,29 @@ def test_equality_and_repr():
         repr(CallOptions(headers={"X-Trace": "value"}))
         == "CallOptions(timeout=None, headers=<X-Trace>)"
     )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Timeouts(call=5),
+        CallOptions(headers={"X-Trace": "value"}),
+        ReadRetries(attempts=2),
+        ReconcilePolicy(deadline=45.5, journey_reader=None),
+        ParameterNames(cursor=None),
+    ],
+    ids=lambda settings: type(settings).__name__,
+)
+def test_copies(settings):
+    """A copy of settings is equal and frozen, and one with another value is not equal."""
+    pickled = pickle.dumps(settings)
+    for copied in (pickle.loads(pickled), copy.deepcopy(settings)):  # noqa: S301 - our own
+        assert copied == settings
+        assert attrs.asdict(copied) == attrs.asdict(settings)
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            # reaches: it must be refused
+            setattr(copied, attrs.fields(type(copied))[0].name, None)
+    name = attrs.fields(type(settings))[0].name
+    value = "other" if isinstance(settings, ParameterNames) else 7
+    changed = attrs.evolve(settings, **{name: value})
+    assert changed != settings

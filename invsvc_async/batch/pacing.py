@@ -125,7 +125,8 @@ class Slots:
         if self._counted(now) >= self._knee.size:
             due = max(due, self._knee.in_flight.next_hangs_at())
         if now < due:
-            if self._timer is None or abs(self._wakes_at - due) > _SAME_TIME:
+            # One that ends before is kept: whoever it wakes comes here again.
+            if self._timer is None or due < self._wakes_at - _SAME_TIME:
                 self.close()
                 self._timer = self._loop.call_at(due, self._wake)
                 self._wakes_at = due

@@ -50,7 +50,7 @@ def wire(name: str) -> dict[str, str]:
     return {"wire": name}
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, getstate_setstate=False)
 class Meta:
     """
     The parts of an answer beside its payload.

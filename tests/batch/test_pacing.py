@@ -56,23 +56,56 @@ async def test_write_that_is_cancelled_while_it_waits(moment):
 
 
 async def test_pace_that_a_service_holds_up():
-    """The timer that was set for the next send gives way to a later one, and the end forgets it."""
+    """The timer for the next send is kept if that is put off; the one after it is for the later time."""
     slots = Slots(4, 0.5, lambda: None)
     assert slots.take("first")
     assert not slots.take("second")
     first = slots._timer
     # reaches: as after a Retry-After
     slots._pace.due += 60
-    assert not slots.take("first")
-    assert first.cancelled()
-    assert slots._timer.when() > first.when()
+    assert not slots.take("second")
+    assert slots._timer is first
+    slots._wake()  # reaches: the timer's end, without waiting for it
+    assert not slots.take("second")
+    assert slots._timer.when() > first.when() + 50
     slots.close()
     assert slots._timer.cancelled()
 
 
+async def test_pace_that_becomes_quicker():
+    """A timer that would wake too late gives way to a sooner one."""
+    slots = Slots(4, 0.5, lambda: None)
+    slots._due = slots._loop.time() + 60
+    assert not slots.take("first")
+    first = slots._timer
+    slots._due -= 50
+    assert not slots.take("first")
+    assert first.cancelled()
+    assert slots._timer.when() < first.when()
+    slots.close()
+
+
+async def test_timers_of_full_slots():
+    """Writes that come and go while the slots are full share one timer, which waits for those that hang."""
+    slots, loop = Slots(1000, None, lambda: None), asyncio.get_running_loop()
+    now = loop.time()
+    slots._loop = SimpleNamespace(time=lambda: now, call_at=loop.call_at)
+    for each in range(4):
+        assert slots.take(each)
+        now += 0.1  # so that they would hang at different times
+    assert not slots.take("one more")
+    first = slots._timer
+    for each in range(4):
+        slots.leave(each)
+        assert slots.take(each)
+        assert not slots.take("one more")
+    assert slots._timer is first
+    slots.close()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop is not for Windows")
 def test_pace_on_uvloop():
-    """A timer of less than a millisecond has no time there, and a later one replaces it all the same."""
+    """A timer of less than a millisecond has no time there, and it wakes the batch all the same."""
     uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
 
     async def paced():
