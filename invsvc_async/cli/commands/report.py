@@ -18,6 +18,7 @@ from invsvc_async.cli.output import (
     table,
 )
 from invsvc_async.cli.report_views import operations_table, report_in_words
+from invsvc_async.cli.store_views import as_date
 from invsvc_async.storage.private_file import create_private, errors_naming
 
 if TYPE_CHECKING:
@@ -80,31 +81,42 @@ def _line(plain: WireObject) -> bytes:
 
 def plain(report: Report) -> WireObject:
     """Return the report as JSON values; times in seconds."""
-    return counts_of(report.summary) | {
-        "operations": dict(sorted(report.operations.items())),
-        "seconds": report.seconds,
-        "active_seconds": report.active_seconds,
-        "per_second": round(report.rate, 3),
-        "seconds_to_verdict": {
-            "median": report.quantile(0.5),
-            "p99": report.quantile(0.99),
-        },
-        "attempts": report.attempts,
-        "resends": report.resends,
-        "reads": report.reads,
-        "failures": dict(report.faults.most_common()),
-        "limited_by": report.limits,
-        "second_effects": report.duplicates,
-        "duplicates": [
-            {"key": each.key, "webhooks": list(each.duplicates)}
-            for each in report.second_effects
-        ],
-        "not_applied": [group.plain() for group in report.groups],
-        "secrets_not_stored": report.secrets_discarded,
-        "lost_secrets": [
-            {"key": each.key, "webhook": each.thing} for each in report.secrets_lost
-        ],
-    }
+    return (
+        counts_of(report.summary)
+        | {
+            "operations": dict(sorted(report.operations.items())),
+            "seconds": report.seconds,
+            "active_seconds": report.active_seconds,
+            "per_second": round(report.rate, 3),
+            "seconds_to_verdict": {
+                "median": report.quantile(0.5),
+                "p99": report.quantile(0.99),
+            },
+            "attempts": report.attempts,
+            "resends": report.resends,
+            "reads": report.reads,
+            "failures": dict(report.faults.most_common()),
+            "limited_by": report.limits,
+            "second_effects": report.duplicates,
+            "duplicates": [
+                {"key": each.key, "webhooks": list(each.duplicates)}
+                for each in report.second_effects
+            ],
+            "not_applied": [group.plain() for group in report.groups],
+            "secrets_not_stored": report.secrets_discarded,
+            "lost_secrets": [
+                {"key": each.key, "webhook": each.thing} for each in report.secrets_lost
+            ],
+        }
+        | _times_of(report)
+    )
+
+
+def _times_of(report: Report) -> WireObject:
+    """Return how many writes wait for their time, if any do, and when the first of them is due."""
+    if report.first_due is None:
+        return {}
+    return {"not_due": report.not_due, "first_due": as_date(report.first_due)}
 
 
 def counts_of(summary: Summary) -> WireObject:
