@@ -249,15 +249,18 @@ class SqliteStore:
         A file has one lane.
         """
         [after] = places.values()
+        found = await self._next_open(after, each + len(held))
         known = {*held}
-        if self.how.kind != "outbox":  # nothing waits for its time
-            found = await self.entries(_OPEN, after, each + len(held))
-            return [entry for entry in found if entry.seq not in known][:each]
-        rows = await self.rows(_OPEN_IN_ORDER, after, each + len(held))
-        found = await self._with_commons([entry_in(row[:-1]) for row in rows])
-        for entry, (*_, is_behind) in zip(found, rows, strict=True):
-            entry.is_behind = bool(is_behind)
         return [entry for entry in found if entry.seq not in known][:each]
+
+    async def _next_open(self, after: int, most: int) -> list[Entry]:
+        if self.how.kind != "outbox":  # nothing waits for its time
+            return await self.entries(_OPEN, after, most)
+        rows = await self.rows(_OPEN_IN_ORDER, after, most)
+        found = await self._with_commons([entry_in(row[:-1]) for row in rows])
+        for entry, row in zip(found, rows, strict=True):
+            entry.is_behind = bool(row[-1])
+        return found
 
     async def hear(self, woken: Callable[[str], None]) -> None:
         """Call *woken* after each change that this process tells, until cancelled."""
