@@ -145,7 +145,7 @@ class Entries:
         return self.store.how.kind == "outbox" and self.store.version >= WITH_DUE_TIMES
 
     async def not_due(self, most: int) -> NotDue:
-        """Count the entries that wait for their time, up to *most*."""
+        """Count the entries whose time has not come, up to *most*."""
         if not self._may_have_times:
             return NotDue(0, None)
         return await due.count(self.store, self.lanes, most)

@@ -129,7 +129,7 @@ async def test_times_that_cross(service, client, place):
 async def test_many_behind_one(service, client, place):
     """They are moved aside once, however many they are, and come back in their order."""
     hook = service.seed_webhook().id
-    many = 450  # more than one read
+    many = 250  # more than one read
     async with Outbox.open(place, client, concurrency=20) as outbox:
         await at(outbox, now() + LATER, *changes(client, hook, "first"))
         keys = await enqueue(

@@ -86,8 +86,8 @@ e.lane {{any 1 bigint}} AND {_ASIDE("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
 """
 _ALL: Final = f"""
 SELECT count(*), min(due_at) FROM (
-    SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane {{any 1 bigint}} AND {_ASIDE("w")}
-    LIMIT {{arg 2 bigint}}
+    SELECT w.due_at FROM {{s}}entries AS w
+        WHERE w.lane {{any 1 bigint}} AND {_ASIDE("w")} AND w.due_at > {{now}} * 1000 LIMIT {{arg 2 bigint}}
 ) AS chosen
 """
 
@@ -104,7 +104,7 @@ class Due(NamedTuple):
 
 
 class NotDue(NamedTuple):
-    """How many writes are aside, up to the most asked for, and when the first one comes back (epoch ms)."""
+    """How many writes are not due, up to the most asked for, and when the first one is (epoch ms)."""
 
     many: int
     first: int | None
@@ -202,7 +202,7 @@ async def first(store: Store, lanes: int, limit: int) -> list[Entry]:
 
 
 async def count(store: Store, lanes: int, most: int) -> NotDue:
-    """Count the entries that wait for their time, in the store with so many *lanes*, up to *most*."""
+    """Count the entries whose time has not come, in the store with so many *lanes*, up to *most*."""
     [(many, at)] = await store.rows(_ALL, _all_aside(lanes), most)
     return NotDue(int(many), at)
 
