@@ -84,8 +84,9 @@ class Backlogs:
 
     async def _find(self, kind: str, leases: Leases) -> None:
         try:
-            many, _ = await Entries(leases.store).count("open", MOST)
-            oldest = await ready_since(leases.store, MOST)
+            many, oldest = await Entries(leases.store).count("open", MOST)
+            if kind == "outbox":  # whose writes may wait for their time
+                oldest = await ready_since(leases.store, MOST)
             untold = await count_untold(leases.store, MOST)
         except JournalError:  # it is closed or away
             self._found.pop(leases, None)

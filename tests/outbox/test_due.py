@@ -14,7 +14,7 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import due, lists
 from invsvc_async.durable.store.turns import next_of_teams
-from invsvc_async.outbox.outbox import _epoch_ms
+from invsvc_async.outbox.outbox import _epoch_ms  # reaches: the time as it is stored
 from tests.batch.conftest import client_of
 from tests.golden.loading import golden
 from tests.outbox.conftest import (

@@ -127,17 +127,8 @@ def is_aside(lane: int) -> bool:
 
 async def bring_back(store: Store, lanes: Collection[OwnedLane]) -> Due:
     """Move entries that are due back into their *lanes*, a few of each, and tell when to do so again."""
-    if not lanes:
-        return Due({}, None)
     by_number = {lane.number: lane for lane in lanes}
-    waiting = dict[int, int]()
-    now = 0
-    for some in slices([(aside_of(number),) for number in by_number], MOST):
-        for lane, due_at, seconds in await store.rows(_NEXT, some):
-            # A file has no clock but that of this process.
-            now = int((time.time() if store.silence == inf else seconds) * 1000)
-            if due_at is not None:
-                waiting[aside_of(lane)] = due_at
+    waiting, now = await _waiting_in(store, [*by_number])
     if not waiting:
         return Due({}, None)
     due = [by_number[lane] for lane, due_at in waiting.items() if due_at <= now]
@@ -146,12 +137,25 @@ async def bring_back(store: Store, lanes: Collection[OwnedLane]) -> Due:
     return Due(await store.run(partial(_bring_back, due, now)), 0.0)
 
 
-def _bring_back(lanes: Sequence[OwnedLane], now: int) -> Script[dict[int, int]]:
+async def _waiting_in(
+    store: Store, lanes: Sequence[int]
+) -> tuple[dict[int, int], float]:
+    """Return when the next entry of each of *lanes* is due, and the time by which that counts (epoch ms)."""
+    if not lanes:
+        return {}, 0.0
+    rows = await store.rows(_NEXT, [(aside_of(number),) for number in lanes])
+    found = {aside_of(lane): due_at for lane, due_at, _ in rows if due_at is not None}
+    # A file has no clock but that of this process.
+    now = time.time() if store.silence == inf else rows[0][2]
+    return found, now * 1000
+
+
+def _bring_back(lanes: Sequence[OwnedLane], now: float) -> Script[dict[int, int]]:
     """Return the place before the first of what came back, by lane."""
     owned = yield from _owned(lanes)
     before: dict[int, int] = {}
     for number in sorted(owned):
-        values = aside_of(number), number, now, ceil(_AT_ONCE / len(owned))
+        values = aside_of(number), number, int(now), ceil(_AT_ONCE / len(owned))
         places = [place for (place,) in (yield _COME_BACK, values)]
         if places:
             before[number] = min(places) - 1

@@ -155,8 +155,11 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn
     if taken:
         yield from add([_placed(row) for row in taken], commons, ours=numbers)
         yield from note_times(taken)
-    has_times = any(row.not_before is not None for row in taken)
-    return TakenIn(len(taken), min(numbers) - 1 if numbers else None, has_times)
+    return TakenIn(
+        many=len(taken),
+        before=min(numbers) - 1 if numbers else None,
+        has_times=any(row.not_before is not None for row in taken),
+    )
 
 
 def _placed(row: Entry) -> Entry:

@@ -48,12 +48,11 @@ SELECT count(*), min(added_at) FROM (
     SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
 ) AS chosen
 """
-# Since when each could be sent; one that waits for its time, or behind such a one, cannot.
+# Since when each could be sent, without those that wait for their time, or behind such ones.
 _READY_SINCE = """
 SELECT min(since) FROM (
-    SELECT CASE WHEN e.lane < -1 THEN NULL WHEN e.due_at > e.added_at THEN e.due_at ELSE e.added_at END
-        AS since
-    FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
+    SELECT CASE WHEN e.due_at > e.added_at THEN e.due_at ELSE e.added_at END AS since
+    FROM {s}entries AS e WHERE %s AND e.lane >= -1 LIMIT {arg 1 bigint}
 ) AS chosen
 """
 _COUNTS = """
