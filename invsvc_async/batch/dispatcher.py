@@ -291,19 +291,27 @@ class Dispatcher:
 
     async def _read(self, lanes: Mapping[int, Lane]) -> list[Entry]:
         """Return the next entries of *lanes* that may be sent by now, and are not under way here."""
+        store = self._entries.store
         while places := self._places.begin_fetch(lanes):
             each = ceil(_AT_ONCE / len(places))
-            store = self._entries.store
             found = await store.open_in(places, list(self.engine.held), each)
             self._places.end_fetch(places, found, each)
-            behind = [entry for entry in found if entry.is_behind]
-            if not behind:
-                return found
-            owned = [lanes[number] for number in {entry.lane for entry in behind}]
-            await move_aside(store, [entry.seq for entry in behind], owned)
-            if len(behind) < len(found):
-                return [entry for entry in found if not entry.is_behind]
+            ready = await self._without_behind(found, lanes)
+            if ready or not found:
+                return ready
         return []
+
+    async def _without_behind(
+        self, found: list[Entry], lanes: Mapping[int, Lane]
+    ) -> list[Entry]:
+        """Return the entries *found*, but for those behind others that are not due: move these aside."""
+        behind = [entry for entry in found if entry.is_behind]
+        if not behind:
+            return found
+        owned = [lanes[number] for number in {entry.lane for entry in behind}]
+        seqs = [entry.seq for entry in behind]
+        await move_aside(self._entries.store, seqs, owned)
+        return [entry for entry in found if not entry.is_behind]
 
     async def _bring_back_due(self) -> None:
         """Let what waited for its time come back into the lanes of this process, as far as it is due."""

@@ -582,7 +582,7 @@ class PostgresStore(Pool):
         if not rows:
             return []
         found = await self.entries(
-            "e.seq {any 1 bigint} AND e.done_at IS NULL ORDER BY e.place",
+            "e.seq {any 1 bigint} AND e.lane > 0 AND e.done_at IS NULL ORDER BY e.place",
             [seq for seq, _ in rows],
         )
         if behind := {seq for seq, is_behind in rows if is_behind}:
