@@ -405,6 +405,7 @@ class Outbox(Uncopied):
         *on_result* gets each verdict, and may be async. If it raises, that is logged, and the verdict is
         given again after 1 s, later after 30 s. Without it, take the verdicts from :meth:`results`. In the
         end, what is being sent may take *grace* seconds; what is left then is settled by the next process.
+        Nothing waits for writes that are not due: they stay.
 
         Raises:
             ConfigurationError: This outbox is dispatching already, or its client belongs to another event

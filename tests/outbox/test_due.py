@@ -172,6 +172,19 @@ async def test_dropped_before_its_time(service, client, place):
 
 
 @both
+async def test_drop_of_what_a_person_has_seen(service, client, place):
+    """It is dropped if it is still the same; its labels and its time are no difference."""
+    async with Outbox.open(place, client) as outbox:
+        write = update(client, service).keyed("a", labels={"customer": "c-1"})
+        await at(outbox, now() + LATER, write)
+        await moved(outbox)
+        [seen] = await entries_of(outbox)
+        assert seen.labels
+        assert await outbox_entries(outbox).drop("a", seen=seen)
+        assert await entries_of(outbox) == []
+
+
+@both
 async def test_retried_write_before_one_that_waits(service, client, place):
     """A write that was refused keeps its place, before one that waits; that one waits on."""
     hook = service.seed_webhook().id
