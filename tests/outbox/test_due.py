@@ -95,6 +95,7 @@ async def test_waits_and_holds_back_its_thing(service, client, place):
     before, first, second, third = changes(client, hook, "before", "1", "2", "3")
     async with Outbox.open(place, client) as outbox, outbox.dispatching():
         [key] = await enqueue(outbox, before)
+        await verdict_of(outbox, key)  # so the first looks are over
         when = now() + SOON
         keys = await at(outbox, when, first)
         keys += await enqueue(outbox, second, third)
