@@ -8,7 +8,8 @@ that have more than they can send then release lanes for it.
 Two tasks run.  One gives signs of life (``signs_of_life``), and after each divides the lanes among the
 processes (``lane_share``).  The other reads what is open in the lanes of this process, each from the place
 where it was read last (``read_places``), and adds it to the engine, unless it waits for a part of the input
-that no store has (``awaited_input``).
+that no store has (``awaited_input``).  Before it reads, what waited for its time and is due comes back into
+the lanes (``due_times``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from invsvc_async.batch.awaited_input import AwaitedInput
+from invsvc_async.batch.due_times import DueTimes
 from invsvc_async.batch.earlier import Earlier
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item_maker import ItemMaker
@@ -29,6 +31,7 @@ from invsvc_async.batch.signs_of_life import SignsOfLife
 from invsvc_async.batch.team_turns import TeamTurns, in_turns
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import Lane, Leases, pause_of
+from invsvc_async.durable.store.due import lane_of, move_aside
 from invsvc_async.durable.store.order import LatePlaces
 
 if TYPE_CHECKING:
@@ -86,6 +89,7 @@ class Dispatcher:
         self._maker = ItemMaker(
             sending, entries.store, self.engine, item_type, on_unfit
         )
+        self._due = DueTimes(entries.store)
         self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
         # all that was read is in the engine
         self.caught_up: asyncio.Event = asyncio.Event()
@@ -126,6 +130,7 @@ class Dispatcher:
         has_more = not (self._signs.is_hungry or self._is_read)
         await self._share.divide(has_more=has_more)
         # also the poll, in case no notification arrives
+        self._due.look_soon()
         self.read_again(self.leases.lanes)
 
     # --- feeding
@@ -141,6 +146,7 @@ class Dispatcher:
             while True:
                 await self._meanwhile(self.engine.hunger)
                 self.woken.clear()
+                await self._bring_back_due()
                 if not self._is_read and await self._fetch():
                     continue
                 if self._is_read:
@@ -170,7 +176,8 @@ class Dispatcher:
         is_shared = self.leases.living > 1
         if is_shared and self._is_idle:
             self._signs.grow_hungry()
-        await set_within(self.woken, _LOOK if is_shared and has_end else pause)
+        longest = _LOOK if is_shared and has_end else pause
+        await set_within(self.woken, min(longest, self._due.next_in))
 
     @property
     def _is_idle(self) -> bool:
@@ -189,7 +196,14 @@ class Dispatcher:
             self._turns.has_news = True
             self.read_again([int(what)], after)
         elif may_be_missed:
+            self._due.look_soon()
             self.read_again(self.leases.lanes)
+        elif (
+            what.removeprefix("-").isdecimal()
+            and lane_of(int(what)) in self.leases.lanes
+        ):
+            self._due.look_soon()
+            self.woken.set()
 
     def read_again(self, lanes: Iterable[int], after: int = 0) -> None:
         """Read this process's lanes among *lanes* once more, *after* a place at the latest."""
@@ -256,6 +270,7 @@ class Dispatcher:
                     await waiting()
                     return
             if not self.engine.is_stopped:
+                await self._bring_back_due()
                 await self._take_turns(read)
 
     async def _take_turns(self, read: Sequence[Item]) -> None:
@@ -274,15 +289,38 @@ class Dispatcher:
         if self.earlier.any or any(item.spec is None for item in items):
             await self.earlier.mark(items, is_part=is_part)
 
-    async def _read(self, lanes: Iterable[int]) -> list[Entry]:
-        """Return the next entries of *lanes* that are open, and not under way here."""
-        places = self._places.begin_fetch(lanes)
-        if not places:
-            return []
-        each = ceil(_AT_ONCE / len(places))
-        found = await self._entries.store.open_in(places, list(self.engine.held), each)
-        self._places.end_fetch(places, found, each)
-        return found
+    async def _read(self, lanes: Mapping[int, Lane]) -> list[Entry]:
+        """Return the next entries of *lanes* that may be sent by now, and are not under way here."""
+        store = self._entries.store
+        while places := self._places.begin_fetch(lanes):
+            each = ceil(_AT_ONCE / len(places))
+            found = await store.open_in(places, list(self.engine.held), each)
+            self._places.end_fetch(places, found, each)
+            ready = await self._without_behind(found, lanes)
+            if ready or not found:
+                return ready
+        return []
+
+    async def _without_behind(
+        self, found: list[Entry], lanes: Mapping[int, Lane]
+    ) -> list[Entry]:
+        """Return the entries *found*, but for those behind others that are not due: move these aside."""
+        behind = [entry for entry in found if entry.is_behind]
+        if not behind:
+            return found
+        owned = [lanes[number] for number in {entry.lane for entry in behind}]
+        seqs = [entry.seq for entry in behind]
+        await move_aside(self._entries.store, seqs, owned)
+        return [entry for entry in found if not entry.is_behind]
+
+    async def _bring_back_due(self) -> None:
+        """Let what waited for its time come back into the lanes of this process, as far as it is due."""
+        if not self._due.is_up:
+            return
+        found = await self._due.bring_back(self._share.to_read().values())
+        for lane, after in found.items():
+            self._turns.has_news = True
+            self.read_again([lane], after)
 
     async def _items_of(
         self, found: Iterable[Entry], lanes: Mapping[int, Lane]

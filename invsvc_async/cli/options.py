@@ -254,6 +254,10 @@ class SendingOptions(Calling):
     rate: Annotated[
         float | None, number(float, "Sends per second, evenly spaced.", least=0.001)
     ] = None
+    per_team: Annotated[
+        int | None,
+        number(int, "Maximum writes of one team in flight in this process.", least=1),
+    ] = None
     secrets_to: Annotated[
         Path | None, option("Write webhook secrets here (mode 0600).", "FILE")
     ] = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invsvc_async.cli.output import counted
-from invsvc_async.cli.store_views import TableView
+from invsvc_async.cli.store_views import TableView, as_date
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def _facts(report: Report) -> dict[str, object]:
     lost = f"{report.lost:,} lost webhook secrets"
     return {
         "writes": f"{summary.total:,}, {left:,} of them open",
+        "not due": report.first_due is not None
+        and f"{report.not_due:,}, the first one at {as_date(report.first_due)}",
         "rate": report.runs
         and f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s",
         "time to verdict": f"median {report.quantile(0.5):.3g} s, p99 {report.quantile(0.99):.3g} s",

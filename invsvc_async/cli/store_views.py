@@ -58,10 +58,14 @@ class Listing(NamedTuple):
         """Return the writes as a table, with or without their namespace."""
         names = ["namespace"] if namespace else []
         names += ["key", "operation", "thing", "state"]
-        names += ["labels"] if any("labels" in row for row in self.rows) else []
+        names += [
+            name
+            for name in ("labels", "due_at")
+            if any(name in row for row in self.rows)
+        ]
         names += ["attempts"]
         return TableView(
-            titles=[*names, "age", ""],
+            titles=[*(name.replace("_", " ") for name in names), "age", ""],
             rows=[_cells(row, names) for row in self.rows],
             right=(len(names) - 1, len(names)),
         )
@@ -156,7 +160,7 @@ def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
     """Return the cells of a write in the list: the members *names*, the age, and whether it is untold."""
     labels = row.get("labels", {})
     told = {**row, "labels": " ".join(f"{name}={labels[name]}" for name in labels)}
-    shown = ["" if told[name] is None else str(told[name]) for name in names]
+    shown = ["" if told.get(name) is None else str(told[name]) for name in names]
     is_told = row.get("told", True)
     error = f": {row['last_error']}" if "last_error" in row else ""
     return [*shown, age(row["age"]), "" if is_told else f"untold{error}"]
@@ -177,11 +181,13 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
         "thing": None if thing is None else thing.partition("?")[0],
         "state": entry.verdict or ("to do", "sending")[entry.state],
         "attempts": attempts_of(entry),
-        "since": None if since is None else _as_date(since),
+        "since": None if since is None else as_date(since),
         "age": _since(since),
     }
     if labels := labels_in(entry.labels):
         row["labels"] = labels
+    if entry.not_before is not None:
+        row["due_at"] = as_date(entry.not_before)
     if entry.verdict is not None:
         row["told"] = entry.heard
         if not entry.heard and error is not None:
@@ -189,9 +195,14 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
     return row
 
 
-def _as_date(at: int) -> str:
+def as_date(at: int) -> str:
     """Format a time in epoch ms as a date and time in UTC, to the second."""
     return datetime.fromtimestamp(at // 1000, UTC).isoformat()
+
+
+def _is_to_come(at: int) -> bool:
+    """Return whether a time in epoch ms is to come."""
+    return at / 1000 > time.time()
 
 
 def _since(then: int | None) -> float | None:
@@ -246,6 +257,9 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     limits = sorted(_limits_of(runs))
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
+    elif entry.not_before is not None and _is_to_come(entry.not_before):
+        why = f"it is due at {as_date(entry.not_before)}"
+        why += "; earlier writes to the same thing are open" if ahead else ""
     elif ahead:
         why = "earlier writes to the same thing are open"
     else:

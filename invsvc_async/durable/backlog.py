@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from invsvc_async.durable.entries import Entries
+from invsvc_async.durable.store.lists import ready_since
 from invsvc_async.durable.store.verdicts import count_untold
 from invsvc_async.errors import JournalError
 
@@ -24,8 +25,9 @@ class Backlog(NamedTuple):
     """
     The writes and verdicts that wait in a store, or in several stores of the same kind.
 
-    ``open`` counts writes without a verdict, the oldest of which was stored ``oldest`` s ago; ``untold``
-    verdicts that nobody has acknowledged; ``lanes`` the parts that this process has.
+    ``open`` counts writes without a verdict, the oldest of which could have been sent ``oldest`` s ago:
+    since it was stored, or since the time before which it was not to be sent.  ``untold`` counts verdicts
+    that nobody has acknowledged; ``lanes`` the parts that this process has.
     """
 
     open: int
@@ -83,6 +85,8 @@ class Backlogs:
     async def _find(self, kind: str, leases: Leases) -> None:
         try:
             many, oldest = await Entries(leases.store).count("open", MOST)
+            if kind == "outbox":  # whose writes may wait for their time
+                oldest = await ready_since(leases.store, MOST)
             untold = await count_untold(leases.store, MOST)
         except JournalError:  # it is closed or away
             self._found.pop(leases, None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from invsvc_async.durable.done_at import SLACK
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.store import lists
+from invsvc_async.durable.store import due, lists
 from invsvc_async.durable.store.changes import (
     drop,
     known_of,
@@ -26,8 +26,10 @@ from invsvc_async.durable.store.changes import (
     reopen,
     reopen_keyed,
 )
+from invsvc_async.durable.store.due import NotDue
 from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
+from invsvc_async.durable.store.migrations import WITH_DUE_TIMES
 from invsvc_async.durable.store.opening import Store, store_at, without_names
 from invsvc_async.durable.store.order import keys_before
 from invsvc_async.durable.store.sqlite import SqliteStore
@@ -133,7 +135,20 @@ class Entries:
         found = await self.store.open_in(
             dict.fromkeys(range(1, self.lanes + 1), 0), (), limit
         )
+        if self._may_have_times:
+            found += await due.first(self.store, self.lanes, limit)
         return sorted(found, key=attrgetter("seq"))[:limit]
+
+    @property
+    def _may_have_times(self) -> bool:
+        """Whether some of them may wait for their time."""
+        return self.store.how.kind == "outbox" and self.store.version >= WITH_DUE_TIMES
+
+    async def not_due(self, most: int) -> NotDue:
+        """Count the entries whose time has not come, up to *most*."""
+        if not self._may_have_times:
+            return NotDue(0, None)
+        return await due.count(self.store, self.lanes, most)
 
     # --- for people
 
@@ -202,7 +217,7 @@ class Entries:
 
     async def owner_of(self, lane: int) -> Owner | None:
         """Return who has *lane*, if anybody has."""
-        found = await lists.owner_of(self.store, lane)
+        found = await lists.owner_of(self.store, due.lane_of(lane))
         if found is None:
             return None
         if isinstance(self.store, SqliteStore):  # one process has all lanes
@@ -211,11 +226,11 @@ class Entries:
         return Owner(said.get("host"), said.get("pid"), found.is_alive, found.silent)
 
     async def _told(self, entries: list[Entry]) -> list[Entry]:
-        """Note in *entries* when each was stored, its labels, and whether its verdict was acknowledged."""
+        """Note in *entries* what people see of each: times, labels, whether its verdict was acknowledged."""
         known = await lists.notes_of(self.store, [entry.seq for entry in entries])
         for entry in entries:
-            entry.added_at, unheard, entry.labels = known.get(
-                entry.seq, (None, False, entry.labels)
+            entry.added_at, unheard, entry.labels, entry.not_before = known.get(
+                entry.seq, (None, False, entry.labels, entry.not_before)
             )
             # A client's journal deletes those under made-up keys then; they are without digests.
             is_kept = entry.state is State.DONE and entry.digest != ""
@@ -285,9 +300,11 @@ class Entries:
         an entry that is done stays.
         """
         dropped: set[str] = set()
-        await self.store.run(
+        lane = await self.store.run(
             lambda: drop(key, dropped, done=not self.store.how.counted, seen=seen)
         )
+        if lane is not None:  # what waited for it may be sent now
+            await self.store.tell(str(lane), str(due.aside_of(lane)))
         return bool(dropped)
 
     async def ago(self, seconds: float) -> int:

@@ -72,6 +72,9 @@ class Entry(msgspec.Struct, kw_only=True):
     - ``flags``: what is counted of ``outcome``, as ``records.flags_of``; stored with it, and not read again.
     - ``team``: the one that the request names, or "", by which a dispatcher takes turns; not read again.
     - ``labels``: those of the user, in the form of ``writes/labels``; stored once, read for commands.
+    - ``not_before``: the time before which it is not sent, as the user gave it (epoch ms); the same.
+    - ``is_behind``: whether it comes behind one to the same thing that waits for its time; only as it is
+      read to be sent.
     - ``heard`` and ``added_at``: whether its verdict was acknowledged, and when it was stored first (epoch
       ms), as commands show them.
     """
@@ -96,6 +99,8 @@ class Entry(msgspec.Struct, kw_only=True):
     digest: str = ""
     labels: str | None = None
     team: str = ""
+    not_before: int | None = None
+    is_behind: bool = False
 
 
 def entry_in(row: Sequence[Cell]) -> Entry:
@@ -109,7 +114,10 @@ def entry_in(row: Sequence[Cell]) -> Entry:
 
 def is_same_row(one: Entry, other: Entry) -> bool:
     """Return whether two readings show the same row, whatever was noted for people beside it."""
-    bare = [replace(each, heard=False, added_at=None) for each in (one, other)]
+    bare = [
+        replace(each, heard=False, added_at=None, labels=None, not_before=None)
+        for each in (one, other)
+    ]
     return bare[0] == bare[1]
 
 

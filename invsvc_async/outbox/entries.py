@@ -39,10 +39,18 @@ class OutboxEntries(Entries, ABC):
         super().__init__(store, core, same_mode=same_mode)
         self._apart = Commons()  # of what synchronous code enqueues, in any thread
 
-    def new(self, spec: WriteSpec, *, apart: bool = False) -> Entry:
-        """Return the entry of a write that is to be enqueued: on the event loop, or *apart* from it."""
+    def new(
+        self, spec: WriteSpec, not_before: int | None = None, *, apart: bool = False
+    ) -> Entry:
+        """
+        Return the entry of a write that is to be enqueued: on the event loop, or *apart* from it.
+
+        It is not to be sent before *not_before* (epoch ms).
+        """
         commons = self._apart if apart else self.store.commons
-        return new_entry(spec, intent_of(spec), commons, content_of(spec))
+        new = new_entry(spec, intent_of(spec), commons, content_of(spec))
+        new.not_before = not_before
+        return new
 
     def _common_of(self, new: Entry) -> str:
         """Return the text of the common part of its intent."""
@@ -104,6 +112,15 @@ class OutboxEntries(Entries, ABC):
         """Delete old entries, as of any store, and the errors of verdicts that are as old."""
         await forget_errors(self.store, before)
         return await super().prune(before, unacknowledged=unacknowledged)
+
+
+def no_times() -> JournalError:
+    """Return the error for tables of an earlier version, in which no write can wait for its time."""
+    return JournalError(
+        "not_before: the tables of the outbox are of an earlier version of the package, which sends each "
+        "write at once. Open the outbox there once with `async with`, or run `invsvc outbox work`, of this "
+        "version. Nothing was inserted."
+    )
 
 
 def not_there(core: ClientCore) -> JournalError:

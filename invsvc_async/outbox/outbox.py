@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 _ONLOOKER = Sign(sends=False)
 _AT_ONCE = 16  # verdicts taken together
 _POLL = 1.0  # s between looks for verdicts of other processes
@@ -262,7 +265,13 @@ class Outbox(Uncopied):
     # --- in
 
     # Any: of any operation
-    async def enqueue(self, connection: object, write: Write[Any]) -> str:
+    async def enqueue(
+        self,
+        connection: object,
+        write: Write[Any],
+        *,
+        not_before: datetime | None = None,
+    ) -> str:
         """
         Insert *write* in the transaction of *connection*, and return its key.
 
@@ -273,22 +282,33 @@ class Outbox(Uncopied):
         The key is that of ``write.keyed(…)``, or a new one. The same write under the same key is inserted
         once. Until the transaction ends, others that enqueue writes to the same thing wait for it.
 
+        It is not sent before *not_before*, an aware datetime, by the clock of the database; of a file, by
+        that of the process that sends. Writes to the same thing that are enqueued later wait for it, and no
+        others. Of a write that is there already, the time stays. To take a write back, :meth:`drop` it.
+
         Raises:
             KeyConflictError: The outbox has another write under this key. Nothing was inserted.
             InvalidRequestError: *connection* is not in a transaction, or not of a supported kind; the write
-                has begun or has a user-supplied reader. Nothing was inserted.
+                has begun or has a user-supplied reader; *not_before* has no time zone. Nothing was inserted.
             JournalError: The outbox is not open, or its own connection failed. Nothing was inserted.
             ConfigurationError: It belongs to another event loop. Nothing was inserted.
             Exception: An error of the driver, as it is.
         """
+        due = _epoch_ms(not_before)
         spec = self._accepted(write)
         self._check_open()
-        new = self._store.new(spec)
+        new = self._store.new(spec, due)
         await self._store.insert(connection, new)
         return new.key
 
     # Any: of any operation
-    def enqueue_sync(self, connection: object, write: Write[Any]) -> str:
+    def enqueue_sync(
+        self,
+        connection: object,
+        write: Write[Any],
+        *,
+        not_before: datetime | None = None,
+    ) -> str:
         """
         Do the same as :meth:`enqueue`, from code without an event loop. The outbox need not be open.
 
@@ -300,12 +320,14 @@ class Outbox(Uncopied):
 
         Raises:
             KeyConflictError, InvalidRequestError: As :meth:`enqueue`. Nothing was inserted.
-            JournalError: The database has none, or it was opened with ``reading=True``. Nothing was inserted.
+            JournalError: The database has none, or one of an earlier version that has no *not_before*; or it
+                was opened with ``reading=True``. Nothing was inserted.
             Exception: An error of the driver, as it is.
         """
+        due = _epoch_ms(not_before)
         spec = self._accepted(write)
         self._check_writing()
-        new = self._store.new(spec, apart=True)
+        new = self._store.new(spec, due, apart=True)
         core = self._sending.core
         run_now(connection, self._store.database, self._store.enqueue_there(core, new))
         return new.key
@@ -395,6 +417,7 @@ class Outbox(Uncopied):
         *on_result* gets each verdict, and may be async. If it raises, that is logged, and the verdict is
         given again after 1 s, later after 30 s. Without it, take the verdicts from :meth:`results`. In the
         end, what is being sent may take *grace* seconds; what is left then is settled by the next process.
+        Nothing waits for writes that are not due: they stay.
 
         Raises:
             ConfigurationError: This outbox is dispatching already, or its client belongs to another event
@@ -580,7 +603,8 @@ class Outbox(Uncopied):
         except TimeoutError:
             raise DeadlineExceededError(
                 f"outbox: the write of {key!r} got no verdict within {timeout} s. Wait again, and check that "
-                "a process dispatches this outbox, and that the transaction was committed.",
+                "a process dispatches this outbox, and that the transaction was committed. `invsvc outbox "
+                "show` says what it waits for, such as its time.",
                 goes_on=True,
             ) from None
 
@@ -715,6 +739,24 @@ def outbox_at(
             f"outbox: {str(path)!r} is not a file. Use postgresql://… or the path of a file."
         )
     return SqliteOutbox(path, core, same_mode=same_mode, **how)
+
+
+def _epoch_ms(not_before: datetime | None) -> int | None:
+    """Return *not_before* in epoch ms, rounded up; ``None`` stays."""
+    if not_before is None:
+        return None
+    if not isinstance(not_before, datetime) or not_before.utcoffset() is None:
+        raise InvalidRequestError(
+            f"not_before: must be a datetime with a time zone, not {not_before!r}",
+            hint="Pass one such as datetime.now(UTC) + timedelta(hours=1).",
+        )
+    if not_before > _LATEST:
+        raise InvalidRequestError(
+            f"not_before: {not_before.isoformat()} is too late",
+            hint=f"The latest is {_LATEST.isoformat()}.",
+        )
+    since = not_before - _EPOCH
+    return max(-(-since // timedelta(milliseconds=1)), 0)
 
 
 def _pause_after(failures: int) -> float:

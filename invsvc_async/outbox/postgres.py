@@ -6,12 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from invsvc_async.durable.store.enqueued import (
+    can_have_times,
     common_into,
     compared_in,
     insert_into,
 )
 from invsvc_async.outbox.caller_connections import Database, run
-from invsvc_async.outbox.entries import OutboxEntries, not_there
+from invsvc_async.outbox.entries import OutboxEntries, no_times, not_there
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
@@ -47,6 +48,8 @@ class PostgresOutbox(OutboxEntries):
         schema = yield from self.base.find(base_url, mine, same_mode=self._same_mode)
         if schema is None:
             raise not_there(core)
+        if new.not_before is not None and not (yield can_have_times(schema)):
+            raise no_times()
         yield common_into(schema, new, self._common_of(new))
         return schema
 

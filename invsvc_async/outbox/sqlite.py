@@ -19,14 +19,15 @@ from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry
 from invsvc_async.durable.store import application_table
 from invsvc_async.durable.store.changes import known_of, may_drop
-from invsvc_async.durable.store.enqueued import end_lost, take_in
+from invsvc_async.durable.store.due import aside_of
+from invsvc_async.durable.store.enqueued import TakenIn, end_lost, take_in
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.opening import file_at
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.sqlite import DIALECT
 from invsvc_async.errors import JournalError
 from invsvc_async.outbox.caller_connections import Database, run
-from invsvc_async.outbox.entries import OutboxEntries, not_there
+from invsvc_async.outbox.entries import OutboxEntries, no_times, not_there
 from invsvc_async.storage.sqlite_file import SameFile
 from invsvc_async.storage.sqlite_writer import Writer
 from invsvc_async.writes.labels import NO_LABELS, has_all
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.client_core import ClientCore
 
 
+_LANE = 1  # the only one of a file
 _AT_ONCE = 128
 _SLOW = 0.5
 _FAST = 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
@@ -135,7 +137,7 @@ class SqliteOutbox(OutboxEntries):
             )
         await self._do(application_table.use_epoch(self._base_url, epoch))
         if self.store.how.restored:  # rows that were not moved yet are of the copy too
-            while (await self.move())[1]:
+            while (await self.move()).many:
                 pass
             after = 0
             while found := await self._rows(
@@ -197,11 +199,15 @@ class SqliteOutbox(OutboxEntries):
 
     def find(self, core: ClientCore, new: Entry) -> Script[str]:
         """Return the base URL of *core*, if the file has an outbox for it."""
-        del new  # the row has its common part; who sends checks the credential
+        # the row has its common part; who sends checks the credential
         if not (yield application_table.is_there()) or not (
             yield application_table.epoch_of(core.base_url)
         ):
             raise not_there(core)
+        if new.not_before is not None and not (
+            yield application_table.can_have_times()
+        ):
+            raise no_times()
         return core.base_url
 
     def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
@@ -216,10 +222,12 @@ class SqliteOutbox(OutboxEntries):
         reopened = asyncio.create_task(super().hear(woken))
         try:
             while True:
-                before, more = await self.move()
-                if before is not None:
-                    woken("1", before)
-                if more:
+                moved = await self.move()
+                if moved.before is not None:
+                    woken(str(_LANE), moved.before)
+                if moved.has_times:
+                    woken(str(aside_of(_LANE)))
+                if moved.many:
                     continue
                 fast = asyncio.get_running_loop().time() < self._fast_until
                 self._enqueued.clear()
@@ -230,20 +238,20 @@ class SqliteOutbox(OutboxEntries):
             reopened.cancel()
             await asyncio.wait([reopened])
 
-    async def move(self) -> tuple[int | None, bool]:
-        """Move new rows; return the number before those of new entries, and whether any were moved."""
+    async def move(self) -> TakenIn:
+        """Move new rows, and return what was moved."""
         async with self._moving:
             if not (
                 new := await self._rows(
                     application_table.new_rows(self._base_url, _AT_ONCE)
                 )
             ):
-                return None, False
+                return TakenIn(0, None, has_times=False)
             taken = await take_in(self.store, new)
             await self._do(
                 application_table.mark_moved([row.seq for row in new[: taken.many]])
             )
-            return taken.before, taken.many > 0
+            return taken
 
     # --- for people
 

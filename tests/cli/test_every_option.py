@@ -687,6 +687,7 @@ RUN = cases(BATCH, CALLING, files=FILES | TABLE_FILES)(
     map=option("--map description=name --map url=url --map events:=events", lambda ran: "some name" in ran.writes[0].body["description"], line=OF_TABLE, instead="--map url=url --map events:=events"),
     key=option("--key id", lambda ran: '"key": "7"' in ran.out or '"key":"7"' in ran.out, line=f"{OF_TABLE} {EVENTS_MAP} --dry-run"),
     rate=option("--rate 0.5", lambda ran: shortest_gap(ran) >= 1.0),
+    per_team=option("--per-team 1", lambda ran: overlap(ran) == 1, prepare=slow),
     secrets_to=option("--secrets-to mine.jsonl", writes_file("mine.jsonl", "whsec_"), line=BATCH.removesuffix(" --no-secrets"), instead="--no-secrets"),
     no_secrets=option("--no-secrets", lambda ran: ran.writes, line=BATCH.removesuffix(" --no-secrets")),
     same_mode=option("--same-mode", ends(0), prepare=with_other_credential),
@@ -768,6 +769,7 @@ def of_senders(line: str, prepare: Any) -> dict[str, Case]:
     return cases(line, JSON, PROFILE, prepare=prepare(), meanwhile=all_arrive)(
         concurrency=option("--concurrency 1", lambda ran: overlap(ran) == 1, prepare=then(prepare(), slow)),
         rate=option("--rate 0.5", lambda ran: shortest_gap(ran) >= 1.0),
+        per_team=option("--per-team 1", lambda ran: overlap(ran) == 1, prepare=then(prepare(), slow)),
         secrets_to=option("--secrets-to mine.jsonl", writes_file("mine.jsonl", "whsec_"), line=bare, instead="--no-secrets"),
         no_secrets=option("--no-secrets", lambda ran: ran.code == 0 and len(ran.writes) == 3, line=bare),
         same_mode=option("--same-mode", lambda ran: ran.writes, prepare=prepare(credential=of_other_key), meanwhile=arrive_or_not),

@@ -9,6 +9,7 @@ import secrets
 import signal
 import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -18,7 +19,15 @@ from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
 from tests.golden.loading import golden
-from tests.outbox.conftest import enqueue, outbox_at, spoil, untold, update, verdict_of
+from tests.outbox.conftest import (
+    enqueue,
+    outbox_at,
+    spoil,
+    transaction_of,
+    untold,
+    update,
+    verdict_of,
+)
 from tests.outbox.test_bad_input import SPOILT
 from tests.support.database import connected
 from tests.support.inside import outbox_entries, store_beneath
@@ -289,3 +298,37 @@ async def test_prune_on_a_machine_that_is_ahead(service, place, invsvc, monkeypa
         assert code == 0
         assert "0 writes pruned" in out
         assert (await outbox.get("young")).applied
+
+
+async def test_writes_that_wait_for_their_time(service, place, invsvc):
+    """Lists, one write and the report say when each is due, and what waits behind which."""
+    later = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        hook = service.seed_webhook().id
+        first, second = (update(client, service, each, hook) for each in "12")
+        async with transaction_of(outbox) as made:
+            await outbox.enqueue(made, first.keyed("first"), not_before=later)
+        await enqueue(outbox, second.keyed("second"))
+        async with outbox.dispatching():
+            await until(lambda: both_wait(outbox))
+    due = later.isoformat()
+    _, out, _ = await invsvc("list", place, "--state", "open")
+    assert "due at" in out
+    assert due in out
+    found = json.loads((await invsvc("list", place, "--json"))[1])
+    assert [each.get("due_at") for each in found["writes"]] == [due, None]
+    shown = json.loads((await invsvc("show", place, "first", "--json"))[1])
+    assert shown["waits"].startswith(f"it is due at {due}")
+    behind = json.loads((await invsvc("show", place, "second", "--json"))[1])
+    assert behind["after"] == ["first"]
+    assert "earlier writes" in behind["waits"]
+    report = json.loads((await invsvc("report", place, "--json"))[1])
+    assert (report["not_due"], report["first_due"]) == (2, due)
+    assert f"2, the first one at {due}" in (await invsvc("report", place))[1]
+    assert (await invsvc("drop", place, "first", "--yes"))[0] == 0
+    assert "not_due" not in json.loads((await invsvc("report", place, "--json"))[1])
+
+
+async def both_wait(outbox):
+    entries = outbox_entries(outbox)
+    return (await entries.not_due(9)).many == 2

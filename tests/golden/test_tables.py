@@ -58,6 +58,12 @@ TABLES = {
     ("journal", "postgres", 4): "a6f610af52e44f81",
     ("events", "postgres", 2): "a5da702635db011a",
     ("events", "sqlite", 2): "d4bbb8498a09d40d",
+    ("batch", "sqlite", 5): "4286522791b6c9f1",
+    ("batch", "postgres", 5): "5bbbd8f685d8a939",
+    ("outbox", "sqlite", 5): "751026f1efcc910c",
+    ("outbox", "postgres", 5): "2d938ad5074d3103",
+    ("journal", "sqlite", 5): "3f9e2825b421525b",
+    ("journal", "postgres", 5): "2d938ad5074d3103",
     ("events", "postgres", 1): "2d01a704dbe25b0f",
     ("events", "sqlite", 1): "6715813ac7035ffc",
     ("of the application", "sqlite", 1): "8fdde28489215d4f",
@@ -70,6 +76,8 @@ MIGRATIONS = {
     (3, True): "aa2a261a004ce022",
     (4, False): "9427b296dabf35a0",
     (4, True): "9427b296dabf35a0",
+    (5, False): "06abbd39ee920656",
+    (5, True): "06abbd39ee920656",
 }
 MIGRATIONS_OF_EVENTS = {2: "9899378395dfd437"}
 

@@ -4,7 +4,8 @@ One process of an application with an outbox, which is there to be killed.
     python -m tests.outbox.child BASE_URL API_KEY ADDRESS DATABASE THINGS ORDERS
 
 It makes orders in transactions, of which 30 % roll back, until the whole application has tried ORDERS; it sends what
-is committed, and stores each verdict that it is given.  Each order changes one of THINGS, separated by commas.
+is committed, and stores each verdict that it is given.  Each order changes one of THINGS, separated by commas.  Some are
+not to be sent before a time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import random
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
@@ -23,12 +25,14 @@ from tests.soak.reasons import plain_of
 TABLES = """
 CREATE SEQUENCE tries;
 CREATE TABLE things (id text PRIMARY KEY, orders int NOT NULL DEFAULT 0);
-CREATE TABLE orders (key text PRIMARY KEY, thing text NOT NULL, number int NOT NULL);
+CREATE TABLE orders (key text PRIMARY KEY, thing text NOT NULL, number int NOT NULL, due timestamptz);
 CREATE TABLE verdicts (key text NOT NULL, verdict text NOT NULL, why text NOT NULL, reason text NOT NULL);
 """
 # Late effects of the service land within 0.15 s: well inside the windows, on a busy machine too.
 POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=60.0)
 WRITERS = 4
+LATER = 0.15  # of the orders are not to be sent for up to
+WAIT = 4.0  # s
 
 
 class Undone(Exception):  # noqa: N818 - it is no error
@@ -45,13 +49,14 @@ async def order(pool, outbox, client, things, number):
             )
             place = await connection.fetchval(text, thing)
             key = f"order-{number}"
-            await connection.execute(
-                "INSERT INTO orders VALUES ($1, $2, $3)", key, thing, place
-            )
+            wait = timedelta(seconds=random.uniform(0.0, WAIT))
+            due = datetime.now(UTC) + wait if random.random() < LATER else None
+            text = "INSERT INTO orders VALUES ($1, $2, $3, $4)"
+            await connection.execute(text, key, thing, place, due)
             # the team of the credential, by its name or not: teams take turns, each thing keeps its order
             view = client.for_team("team_1") if random.random() < 0.3 else client
             write = view.webhooks.update(thing, description=key).keyed(key)
-            await outbox.enqueue(connection, write)
+            await outbox.enqueue(connection, write, not_before=due)
             if random.random() < 0.3:
                 raise Undone
 

@@ -4,8 +4,8 @@ Run an application with an outbox in several processes, kill and stop them, and 
     python -m tests.soak.outboxes [ORDERS [PROCESSES [SEED]]]
 
 The judge is the ledger of the service: each committed order has one effect and the verdict APPLIED (or UNKNOWN, and then
-at most one effect); those that were rolled back have none; the effects on one thing come in the order of the commits; and
-each verdict was given, for a reason that the ledger bears out.
+at most one effect); those that were rolled back have none; the effects on one thing come in the order of the commits; no
+request comes before the time of its order; and each verdict was given, for a reason that the ledger bears out.
 """
 
 from __future__ import annotations
@@ -139,6 +139,7 @@ async def _judged(
         effects[entry.body["description"]] += 1
         came.setdefault(entry.path_id, []).append(entry.body["description"])
     wrong = [f"{key}: sent, and never committed" for key in arrived - set(orders)]
+    wrong += _too_early(service, orders)
     wrong += _misled(service, orders, reasons)
     for key in orders:
         wrong += [
@@ -150,6 +151,18 @@ async def _judged(
             wrong.append(f"{thing}: effects came as {numbers}")
     counts = Counter(verdict for verdicts in said.values() for verdict in verdicts)
     return wrong, dict(counts), len(orders)
+
+
+def _too_early(
+    service: Simulator, orders: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:  # Any: columns
+    """Yield the requests that came before the times of their orders."""
+    began = time.time() - service.ledger.steady()
+    for entry in service.ledger.find("webhooks.update"):
+        due = orders.get(entry.body["description"], {}).get("due")
+        # by two clocks of one machine, of which one may be slewed meanwhile
+        if due is not None and began + entry.received_at < due.timestamp() - 0.01:
+            yield f"{entry.body['description']}: sent before {due}"
 
 
 def _misled(
@@ -188,7 +201,7 @@ async def main(orders: int = 10_000, processes: int = 4, seed: int = 7) -> bool:
     survived = await run(orders, processes, seed, patience=3600.0)
     judged = (
         "\n".join(survived.wrong)
-        or "each committed write once, no other, in order, every verdict given"
+        or "each committed write once, no other, in order, none before its time, every verdict given"
     )
     print(  # noqa: T201 - a session's output
         f"{survived.tried:,} tried, {survived.committed:,} committed, {processes} processes, {survived.kills} kills, "

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = 120  # of the timeline, while something was sent
 _MOST_SLICES = 3 * _COLUMNS
+_MOST_COUNTED = 100_000  # writes that are not due
 _FIRST_ERROR = 400  # the first HTTP status of an error
 _STEPS = 10  # of the logarithmic scale of times, for each factor of ten
 
@@ -67,6 +68,9 @@ class Report:
     # of the processes that sent it, in their order
     runs: list[Status] = attrs.field(factory=list[Status])
     secrets_discarded: int = 0
+    # writes that wait for their time, or behind such ones; when the first is due (epoch ms)
+    not_due: int = 0
+    first_due: int | None = None
     # of the writes that are not applied
     groups: list[Group] = attrs.field(factory=list)
     lost: int = 0  # secrets, of webhooks that were not replaced
@@ -138,6 +142,7 @@ async def report_of(
     report.runs = sorted(
         statuses_in(await entries.facts.beginning(RUN)), key=lambda each: each.begun
     )
+    report.not_due, report.first_due = await entries.not_due(_MOST_COUNTED)
     for each in report.runs:
         for why, lasted in each.seconds.items():
             report.limits[why] = report.limits.get(why, 0.0) + lasted

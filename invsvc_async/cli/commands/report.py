@@ -17,10 +17,8 @@ from invsvc_async.cli.output import (
     say,
     table,
 )
-from invsvc_async.cli.report_views import (
-    operations_table,
-    report_in_words,
-)
+from invsvc_async.cli.report_views import operations_table, report_in_words
+from invsvc_async.cli.store_views import as_date
 from invsvc_async.storage.private_file import create_private, errors_naming
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ def _line(plain: WireObject) -> bytes:
 
 def plain(report: Report) -> WireObject:
     """Return the report as JSON values; times in seconds."""
-    return counts_of(report.summary) | {
+    found = counts_of(report.summary) | {
         "operations": dict(sorted(report.operations.items())),
         "seconds": report.seconds,
         "active_seconds": report.active_seconds,
@@ -114,6 +112,14 @@ def plain(report: Report) -> WireObject:
             for each in report.secrets_replaced
         ],
     }
+    return found | _times_of(report)
+
+
+def _times_of(report: Report) -> WireObject:
+    """Return how many writes wait for their time, if any do, and when the first of them is due."""
+    if report.first_due is None:
+        return {}
+    return {"not_due": report.not_due, "first_due": as_date(report.first_due)}
 
 
 def counts_of(summary: Summary) -> WireObject:

@@ -65,7 +65,10 @@ _FAILED = "Write what is not applied here, as lines of a batch's input; - is std
 _RETRIED = "not-applied, refused, superseded or unknown; repeatable."
 _OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
-_LABEL = "With this label of .keyed(…); repeatable: with all of them."
+_LABEL = (
+    "With this label of .keyed(…); repeatable: with all of them. Looks at each write, in a "
+    "million for seconds."
+)
 _DAY = 86_400  # s
 _APPLIED = "It was applied: the id of what it made or changed; - if there is none, or you do not know it."
 _KEPT = {  # why a write was not pruned

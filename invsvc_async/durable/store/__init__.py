@@ -17,6 +17,7 @@ what was left          ``states``: of things, as the next write to one has to kn
 verdicts               ``verdicts``: who gives each; acknowledged ones.  ``findings``: those of people
 entries                ``changes``: adding, reopening, dropping, pruning.  ``unkeyed``: those of a client
                        without keys.  ``lists``: what people see
+what is not due    ``due``: writes that wait for their time, and those behind them
 whose turn it is       ``turns``: the teams that have open writes, and the next ones of each
 a batch                ``inputs``: who reads one, and what is added of it
 an outbox              ``enqueued``: by transactions of the application.  ``application_table``: in the

@@ -26,6 +26,7 @@ _FIRST: Final = 1
 _MORE: Final = (
     "labels",
     "team",
+    "not_before",
 )  # what ``more`` has of an entry, as JSON, if it has any
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS invsvc_outbox (
@@ -50,6 +51,9 @@ _IS_SAME: Final = (
     "SELECT digest = $3 FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
 )
 _IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE name = 'invsvc_outbox_journal'"
+_HAS_MORE: Final = (
+    "SELECT 1 FROM pragma_table_info('invsvc_outbox') WHERE name = 'more'"
+)
 _EPOCH: Final = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = $1"
 _USE: Final = "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
 _ROWS: Final = """
@@ -108,6 +112,11 @@ def _defaults_in(connection: sqlite3.Connection) -> dict[str, str | None]:
 def is_there() -> Statement:
     """Build the statement that selects a row if the file has an outbox."""
     return _IS_THERE, ()
+
+
+def can_have_times() -> Statement:
+    """Build the statement that selects a row if the table can have times before which rows are not sent."""
+    return _HAS_MORE, ()
 
 
 def insert(base_url: str, new: Entry, common: str) -> Statement:

@@ -24,6 +24,7 @@ from invsvc_async.durable.entry import (
     written_of,
 )
 from invsvc_async.durable.records import may_be_sent
+from invsvc_async.durable.store.due import is_aside, lane_of, look_again
 from invsvc_async.durable.store.lanes import FREED
 from invsvc_async.durable.store.restored import marked
 from invsvc_async.durable.store.tables import count
@@ -222,9 +223,9 @@ def reopen_keyed(
 
 def may_drop(
     key: str, *, done: bool = True, seen: Entry | None = None
-) -> Script[int | None]:
+) -> Script[Entry | None]:
     """
-    Lock the entry of *key*, and return its number; return ``None`` if the entry must not be deleted.
+    Lock the entry of *key*, and return it; return ``None`` if the entry must not be deleted.
 
     An entry may be deleted if nothing of it was sent.  *done* is whether an entry that is done may be, too.
     With *seen*, only if it is still that.
@@ -239,29 +240,35 @@ def may_drop(
     if seen is not None and not is_same_row(entry, seen):
         return None
     if entry.state is State.DONE:
-        return entry.seq if done else None
+        return entry if done else None
     is_of_copy = entry.seq <= (yield from marked()).through
-    return None if is_of_copy or may_be_sent(entry) else entry.seq
+    return None if is_of_copy or may_be_sent(entry) else entry
 
 
 def drop(
     key: str, dropped: set[str], *, done: bool, seen: Entry | None = None
-) -> Script[None]:
+) -> Script[int | None]:
     """
     Delete the entry of *key* if nothing of it was sent, or it is *done*; then add the key to *dropped*.
 
     In a batch, only one that is not done: its input would send it again.  With *seen*, only if it is still
     that.
 
-    A process that is about to send it finds that it is gone, and does not.
+    A process that is about to send it finds that it is gone, and does not.  If it waited for its time, return
+    its lane, in which others may have waited for it.
     """
     yield "SELECT {durably}", ()
-    seq = yield from may_drop(key, done=done, seen=seen)
-    if seq is not None:
-        yield from count({(State.TO_DO, "", 0): -1})
-        yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)
-        yield HEARD, ([seq],)
-        dropped.add(key)
+    entry = yield from may_drop(key, done=done, seen=seen)
+    if entry is None:
+        return None
+    yield from count({(State.TO_DO, "", 0): -1})
+    yield "DELETE FROM {s}entries WHERE seq = $1", (entry.seq,)
+    yield HEARD, ([entry.seq],)
+    dropped.add(key)
+    if not is_aside(entry.lane):
+        return None
+    yield from look_again(entry.thing, entry.place)
+    return lane_of(entry.lane)
 
 
 async def old_entries(

@@ -12,9 +12,12 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from invsvc_async.durable.entry import WRITTEN, WRITTEN_NAMES, State, written_of
 from invsvc_async.durable.records import verdict_of_lost
 from invsvc_async.durable.store.changes import KNOWN, add
+from invsvc_async.durable.store.due import aside_of, note_times
 from invsvc_async.storage.dialect import Cell
 
 if TYPE_CHECKING:
@@ -39,7 +42,11 @@ INSERT INTO {schema}.entries (seq, place, lane, {names})
 SELECT number, number, CAST($3 AS bigint), {values} FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
 """
 _TYPES: Final = {
-    name: kind for name, _, kind in (each.partition(":") for each in WRITTEN.split())
+    name: kind
+    for name, _, kind in (
+        each.partition(":")
+        for each in f"{WRITTEN} not_before:bigint due_at:bigint".split()
+    )
 }
 _LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($4 AS bigint)) AS done"
 _NO_LOCK: Final = "SELECT CAST($4 AS bigint) AS done"
@@ -48,6 +55,7 @@ INSERT INTO {schema}.commons (number, text) VALUES (CAST($1 AS bigint), CAST($2 
     ON CONFLICT DO NOTHING RETURNING number
 """
 _COMPARED: Final = "SELECT digest = CAST($2 AS text) FROM {schema}.entries WHERE key = CAST($1 AS text)"
+_HAS_TIMES: Final = "SELECT 1 WHERE to_regclass(CAST($1 AS text)) IS NOT NULL"
 _NOT_HEARD: Final = "DELETE FROM {s}unheard WHERE seq IN (SELECT seq FROM {s}entries WHERE key {any 1 text})"
 _END: Final = """
 UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE key {any 5 text}
@@ -56,23 +64,35 @@ _DELETE: Final = "DELETE FROM {s}entries WHERE key {any 1 text}"
 
 
 class TakenIn(NamedTuple):
-    """How many rows were taken in, and the number before those of new entries, if there are any."""
+    """
+    How many rows were taken in, and the number before those of new entries, if there are any.
+
+    ``has_times`` is whether some of them are not to be sent before a time.
+    """
 
     many: int
     before: int | None
+    has_times: bool
 
 
 # --- in a transaction of the application, in PostgreSQL
 
 
 def insert_into(schema: str, new: Entry, lane: int) -> Statement:
-    """Build the statement that inserts *new* in *lane*, and notifies; no row if the key is not new."""
+    """
+    Build the statement that inserts *new* in *lane*, and notifies; no row if the key is not new.
+
+    One with a time before which it is not sent is inserted beside that lane.
+    """
     # A column that has its default is not named: it may not be there yet, in tables of an earlier version.
     given = {
         name: value
         for name, value in zip(WRITTEN_NAMES, written_of(new), strict=True)
         if value not in {None, ""}
     }
+    if new.not_before is not None:
+        lane = aside_of(lane)
+        given |= {"not_before": new.not_before, "due_at": new.not_before}
     text = _insert_text(schema, (*given,), is_alone=new.thing is None)
     turn = int.from_bytes(
         blake2b(f"{schema} {new.thing}".encode(), digest_size=8).digest(), signed=True
@@ -90,6 +110,11 @@ def _insert_text(schema: str, names: tuple[str, ...], *, is_alone: bool) -> str:
         names=", ".join(names),
         values=", ".join(values),
     )
+
+
+def can_have_times(schema: str) -> Statement:
+    """Build the statement that selects a row if entries can have times before which they are not sent."""
+    return _HAS_TIMES, (f"{schema}.due_in_lane",)
 
 
 def compared_in(schema: str, new: Entry) -> Statement:
@@ -128,8 +153,18 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn
         yield _DELETE, (replaced,)
     numbers: set[int] = set()
     if taken:
-        yield from add(taken, commons, ours=numbers)
-    return TakenIn(len(taken), min(numbers) - 1 if numbers else None)
+        yield from add([_placed(row) for row in taken], commons, ours=numbers)
+        yield from note_times(taken)
+    return TakenIn(
+        many=len(taken),
+        before=min(numbers) - 1 if numbers else None,
+        has_times=any(row.not_before is not None for row in taken),
+    )
+
+
+def _placed(row: Entry) -> Entry:
+    """Return the entry of *row*, beside its lane if it is not to be sent before a time."""
+    return row if row.not_before is None else replace(row, lane=aside_of(row.lane))
 
 
 async def end_lost(store: Store, moved: Sequence[Entry]) -> None:

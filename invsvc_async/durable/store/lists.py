@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.migrations import (
     FLAGS_IN_TEXT,
+    WITH_DUE_TIMES,
     WITH_FLAGS,
     WITH_LABELS,
 )
@@ -36,14 +37,22 @@ _WHICH: Final[dict[str | None, str]] = {
     "untold": f"e.seq IN (SELECT seq FROM {{s}}unheard{_FIRST_ONLY})",
 }
 _NOTES = """
-SELECT e.seq, e.added_at, u.seq, e.labels FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq
-    WHERE e.seq {any 1 bigint}
+SELECT e.seq, e.added_at, u.seq, e.labels, e.not_before
+    FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq WHERE e.seq {any 1 bigint}
 """
 # The same, of tables that an earlier version made, and that are only read now.
-_NOTES_WITHOUT_LABELS = _NOTES.replace("e.labels", "NULL")
+_NOTES_WITHOUT_TIMES = _NOTES.replace("e.not_before", "NULL")
+_NOTES_WITHOUT_LABELS = _NOTES_WITHOUT_TIMES.replace("e.labels", "NULL")
 _COUNT = """
 SELECT count(*), min(added_at) FROM (
     SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
+) AS chosen
+"""
+# Since when each could be sent, without those that wait for their time, or behind such ones.
+_READY_SINCE = """
+SELECT min(since) FROM (
+    SELECT CASE WHEN e.due_at > e.added_at THEN e.due_at ELSE e.added_at END AS since
+    FROM {s}entries AS e WHERE %s AND e.lane >= -1 LIMIT {arg 1 bigint}
 ) AS chosen
 """
 _COUNTS = """
@@ -89,12 +98,14 @@ class Notes(NamedTuple):
     """
     What people see of an entry besides its progress.
 
-    When it was stored first (epoch ms), whether its verdict was not acknowledged, and its labels.
+    When it was stored first (epoch ms), whether its verdict was not acknowledged, its labels, and the time
+    before which it is not sent (epoch ms).
     """
 
     added_at: int | None
     is_unheard: bool
     labels: str | None
+    not_before: int | None
 
 
 class LaneOwner(NamedTuple):
@@ -144,6 +155,16 @@ async def count(
     return Counted(int(many), oldest)
 
 
+async def ready_since(store: Store, most: int) -> int | None:
+    """
+    Return since when the oldest of *most* open entries that could be sent could be (epoch ms).
+
+    The time for which the user let one wait does not count.
+    """
+    [(since,)] = await store.rows(_READY_SINCE % _chosen("open"), most)
+    return None if since is None else int(since)
+
+
 async def counts(store: Store) -> Sequence[Cell]:
     """Count all entries by state, verdict (or "") and flags."""
     if store.how.counted:
@@ -189,12 +210,19 @@ async def end_of_part(store: Store, after: int, size: int) -> int | None:
 
 async def notes_of(store: Store, seqs: Sequence[int]) -> dict[int, Notes]:
     """Return the notes of the entries *seqs*, by their numbers."""
-    text = _NOTES if store.version >= WITH_LABELS else _NOTES_WITHOUT_LABELS
+    text = _notes_text(store.version)
     return {
-        seq: Notes(added, unheard is not None, labels)
+        seq: Notes(added, unheard is not None, labels, not_before)
         for some in slices(seqs, _AT_ONCE)
-        for seq, added, unheard, labels in await store.rows(text, some)
+        for seq, added, unheard, labels, not_before in await store.rows(text, some)
     }
+
+
+def _notes_text(version: int) -> str:
+    """Return the statement that selects notes of entries in tables of a *version*."""
+    if version < WITH_LABELS:
+        return _NOTES_WITHOUT_LABELS
+    return _NOTES if version >= WITH_DUE_TIMES else _NOTES_WITHOUT_TIMES
 
 
 async def owner_of(store: Store, lane: int) -> LaneOwner | None:

@@ -8,6 +8,7 @@ What each version of the tables of a store of writes has changed, in the order o
 3        ``entries.labels``: those of the user
 4        ``entries.team``, ``""`` in what is there, with an index of what is open in the order of teams;
          the index of what is open of each thing has its order
+5        ``entries.not_before`` and ``due_at``, with indexes of what waits for its time
 =======  ===========================================================================================
 
 Migrations are texts of their own, and not made of those that make new tables, which change.
@@ -23,6 +24,9 @@ WITH_FLAGS: Final = 2  # the first version whose entries have flags
 WITH_LABELS: Final = 3  # the first one whose entries have labels
 
 _WITH_TEAMS: Final = 4
+WITH_DUE_TIMES: Final = (
+    5  # the first one whose entries have times before which they are not sent
+)
 # Members of the text of an outcome; and those that may contain others of these names.
 _LOST: Final = '"had":"lost"'
 _OVERTAKEN: Final = '"overtaken":true'
@@ -102,6 +106,17 @@ _TEAMS: Final = (
 )
 
 
+_DUE_TIMES: Final = (
+    "ALTER TABLE {s}entries ADD COLUMN not_before bigint",
+    "ALTER TABLE {s}entries ADD COLUMN due_at bigint",
+    "CREATE INDEX due_in_lane ON {s}entries (lane, due_at, place) WHERE done_at IS NULL AND lane < -1",
+    """
+    CREATE INDEX waiting_of_thing ON {s}entries (thing, place)
+        WHERE done_at IS NULL AND lane < -1 AND thing IS NOT NULL
+    """,
+)
+
+
 def schema_of(*, counted: bool) -> Schema:
     """Return the versions of the tables of a store that is *counted* or not."""
     flags = (*_FLAGS, *_COUNT_FLAGS) if counted else _FLAGS
@@ -111,5 +126,6 @@ def schema_of(*, counted: bool) -> Schema:
             Migration(WITH_FLAGS, flags),
             Migration(WITH_LABELS, _LABELS),
             Migration(_WITH_TEAMS, _TEAMS),
+            Migration(WITH_DUE_TIMES, _DUE_TIMES),
         ),
     )

@@ -24,6 +24,7 @@ from invsvc_async.durable.entry import (
 )
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.store.changes import COMMONS
+from invsvc_async.durable.store.due import IS_BEHIND
 from invsvc_async.durable.store.facts import FIND, SET
 from invsvc_async.durable.store.members import living_members
 from invsvc_async.durable.store.restored import (
@@ -154,11 +155,13 @@ _PUT = {
     for left in (False, True)
 }
 _OPEN = """
-SELECT e.seq FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
-    SELECT seq FROM {s}entries WHERE lane = l.lane AND place > l.place AND done_at IS NULL
+SELECT e.seq, %s FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
+    SELECT seq, thing, place FROM {s}entries WHERE lane = l.lane AND place > l.place AND done_at IS NULL
         AND seq NOT IN (SELECT unnest($3::bigint[])) ORDER BY place LIMIT $4
 ) AS e
 """  # by lane, because the index has the order of each lane only
+_OPEN_ALL = _OPEN % "false"
+_OPEN_IN_ORDER = _OPEN % IS_BEHIND  # and whether each waits behind one that is not due
 _TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
 _PARTS = 64  # of the counts
 # Of each place, because a copy may contain the note of an earlier restore.
@@ -595,13 +598,18 @@ class PostgresStore(Pool):
         self, places: Mapping[int, int], held: Sequence[int], each: int
     ) -> list[Entry]:
         """Return entries that are not done, in their order; not those of *held*."""
-        rows = await self.rows(_OPEN, [*places], [*places.values()], list(held), each)
-        seqs = [seq for (seq,) in rows]
-        if not seqs:
+        text = _OPEN_IN_ORDER if self.how.kind == "outbox" else _OPEN_ALL
+        rows = await self.rows(text, [*places], [*places.values()], list(held), each)
+        if not rows:
             return []
-        return await self.entries(
-            "e.seq {any 1 bigint} AND e.done_at IS NULL ORDER BY e.place", seqs
+        found = await self.entries(
+            "e.seq {any 1 bigint} AND e.lane > 0 AND e.done_at IS NULL ORDER BY e.place",
+            [seq for seq, _ in rows],
         )
+        if behind := {seq for seq, is_behind in rows if is_behind}:
+            for entry in found:
+                entry.is_behind = entry.seq in behind
+        return found
 
     def is_away(self, error: JournalError) -> bool:
         """Return whether *error* says that the database is away; a refused statement is another error."""

@@ -24,6 +24,7 @@ from invsvc_async.durable.entry import (
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.store.due import IS_BEHIND
 from invsvc_async.durable.store.restored import Epoch, fact
 from invsvc_async.durable.store.tables import (
     Opening,
@@ -82,6 +83,13 @@ UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 seq:bigint {SENT}}}
     WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
 """
 _STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
+_OPEN: Final = (
+    "e.lane = 1 AND e.place > $1 AND e.done_at IS NULL ORDER BY e.place LIMIT $2"
+)
+# The same, and whether each waits behind one that is not due.
+_OPEN_IN_ORDER: Final = (
+    f"SELECT {ENTRY}, {IS_BEHIND} FROM {{s}}entries AS e WHERE {_OPEN}"
+)
 _LEFT: Final = """
 INSERT INTO {s}states AS s (thing, place, team, state, stamp)
 SELECT given.thing, e.place, given.team, given.state, given.stamp
@@ -204,7 +212,12 @@ class SqliteStore:
     async def entries(self, where: str, *values: Cell) -> list[Entry]:
         """Select entries; *where* is our own text, and calls the table *e*."""
         text = f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE {where}"
-        made = [entry_in(row) for row in await self.rows(text, *values)]
+        return await self._with_commons(
+            [entry_in(row) for row in await self.rows(text, *values)]
+        )
+
+    async def _with_commons(self, made: list[Entry]) -> list[Entry]:
+        """Return the entries *made* once the common parts of their intents are known."""
         if self.commons.lack(made):
             await self.ask(self._load_commons)  # another process has the file
         return made
@@ -237,10 +250,18 @@ class SqliteStore:
         A file has one lane.
         """
         [after] = places.values()
-        where = "e.lane = 1 AND e.place > $1 AND e.done_at IS NULL ORDER BY e.place LIMIT $2"
-        found = await self.entries(where, after, each + len(held))
+        found = await self._next_open(after, each + len(held))
         known = {*held}
         return [entry for entry in found if entry.seq not in known][:each]
+
+    async def _next_open(self, after: int, most: int) -> list[Entry]:
+        if self.how.kind != "outbox":  # nothing waits for its time
+            return await self.entries(_OPEN, after, most)
+        rows = await self.rows(_OPEN_IN_ORDER, after, most)
+        found = await self._with_commons([entry_in(row[:-1]) for row in rows])
+        for entry, row in zip(found, rows, strict=True):
+            entry.is_behind = bool(row[-1])
+        return found
 
     async def hear(self, woken: Callable[[str], None]) -> None:
         """Call *woken* after each change that this process tells, until cancelled."""

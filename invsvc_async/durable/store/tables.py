@@ -17,7 +17,7 @@ Each process adds to a part of the counts of its own, so that none waits for ano
 
 ``flags`` is what is counted of an outcome: 1 if the secret of a webhook is lost, plus 2 if the entry was
 overtaken.  ``labels`` are those of the user, as JSON; the form is that of ``writes/labels``.
-``team`` is the one that a request names, or ``""``.
+``team`` is the one that a request names, or ``""``.  ``not_before`` and ``due_at`` are those of ``due``.
 
 ``seq`` identifies an entry.  ``place`` is its place in the order of the writes to one thing.  The columns
 that are written at each send (``state``, ``common``, ``intent``) are in no index and no condition of one, and
@@ -108,7 +108,8 @@ _TABLES: Final = (
         seq {serial}, place bigint NOT NULL, key text NOT NULL UNIQUE, lane bigint NOT NULL, thing text,
         digest text NOT NULL, operation text NOT NULL, state smallint NOT NULL, common bigint, intent text,
         verdict text, outcome text, claim text, done_at bigint, added_at bigint NOT NULL DEFAULT ({ms}),
-        flags smallint NOT NULL DEFAULT 0, labels text, team text NOT NULL DEFAULT ''
+        flags smallint NOT NULL DEFAULT 0, labels text, team text NOT NULL DEFAULT '',
+        not_before bigint, due_at bigint
     ) {filled}
     """,
     "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text) {small}",
@@ -123,6 +124,11 @@ _TABLES: Final = (
     """
     CREATE INDEX open_of_thing ON {s}entries (thing, place)
         WHERE done_at IS NULL AND thing IS NOT NULL
+    """,
+    "CREATE INDEX due_in_lane ON {s}entries (lane, due_at, place) WHERE done_at IS NULL AND lane < -1",
+    """
+    CREATE INDEX waiting_of_thing ON {s}entries (thing, place)
+        WHERE done_at IS NULL AND lane < -1 AND thing IS NOT NULL
     """,
     "CREATE INDEX not_applied ON {s}entries (verdict, seq) WHERE verdict <> 'applied'",
     f"CREATE INDEX unknown_of_thing ON {{s}}entries (thing) WHERE verdict = '{Verdict.UNKNOWN}'",

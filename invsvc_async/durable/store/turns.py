@@ -92,7 +92,7 @@ async def next_of_teams(
         seqs = [seq for (seq,) in rows]
     found: list[Entry] = []
     for some in slices(sorted(seqs), _AT_ONCE):
-        where = "e.seq {any 1 bigint} AND e.done_at IS NULL ORDER BY e.place"
+        where = f"e.seq {{any 1 bigint}} AND {_OPEN} ORDER BY e.place"
         found += await store.entries(where, some)
     return found
 

@@ -1,0 +1,215 @@
+"""
+Writes that wait for their time, beside the lanes in which writes are sent.
+
+A write that is not to be sent before a time is stored *aside*: in the lane that belongs to its own one, by
+``aside_of``.  Nobody reads that lane to send, so such writes cost nothing until they are due.  The owner of
+the lane moves them into it then.
+
+A write that comes behind one of those, to the same thing, waits too.  Whoever reads a lane is told which of
+the entries are behind one that is aside (``open_in`` of the store), and moves these aside as well.  So they
+are not read again and again.  Each comes back when the first of those before it does, and is then looked at
+again.  That look, in the statement that reads a lane, is what keeps the order; when entries come back only
+decides how soon.
+
+``not_before`` is the time that the user gave; ``due_at`` the one at which the entry comes, or came, back into
+its lane.  Both are epoch ms, compared with the clock of the database, or for a file with that of the process.
+
+Only the owner of a lane moves entries, under a lock on the lane's row, and not while it reads lanes.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from math import ceil, inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from invsvc_async.durable.entry import State
+from invsvc_async.storage.dialect import MOST, slices
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.lanes import OwnedLane
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+_AT_ONCE: Final = 200  # entries that one transaction moves
+# The condition of both indexes: ``due_in_lane`` and ``waiting_of_thing``.  Lanes from -1 on are no such ones.
+_ASIDE: Final = "{0}.done_at IS NULL AND {0}.lane < -1".format
+# Whether the entry *e* is behind one to the same thing that is aside.
+IS_BEHIND: Final = f"""
+EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {_ASIDE("w")})
+"""
+# When the next entry of each lane is due, and the time of the database.
+_NEXT: Final = f"""
+SELECT given.lane, (
+    SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {_ASIDE("w")}
+    ORDER BY w.due_at LIMIT 1
+), {{now}} FROM {{rows 1 lane:bigint}}
+"""
+_OWNERS: Final = (
+    "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {share}"
+)
+_COME_BACK: Final = f"""
+UPDATE {{s}}entries SET lane = $2 WHERE lane = $1 AND seq IN (
+    SELECT w.seq FROM {{s}}entries AS w WHERE w.lane = $1 AND {_ASIDE("w")} AND w.due_at <= $3
+    ORDER BY w.due_at, w.place LIMIT {{arg 4 bigint}}
+) RETURNING place
+"""
+# When the first of those before each entry comes back.  One that is being dropped is waited for.
+_FIRST_BEFORE: Final = f"""
+SELECT e.seq, e.lane, (
+    SELECT w.due_at FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {_ASIDE("w")}
+    ORDER BY w.place LIMIT 1 {{share}}
+) FROM {{s}}entries AS e WHERE e.seq {{any 1 bigint}} AND e.lane > 0 AND e.done_at IS NULL
+"""
+_MOVE_ASIDE: Final = """
+UPDATE {s}entries AS e SET lane = given.lane, due_at = given.due_at
+    FROM {rows 1 seq:bigint lane:bigint due_at:bigint} WHERE e.seq = given.seq
+"""
+# What was behind one that is gone comes back, unless it is not due itself.  It is looked at again then.
+_LOOK_AGAIN: Final = f"""
+UPDATE {{s}}entries AS w SET due_at = coalesce(w.not_before, 0)
+    WHERE w.thing = $1 AND w.place > $2 AND {_ASIDE("w")}
+"""
+# New entries, which were stored in lanes aside.
+_NOT_BEFORE: Final = f"""
+UPDATE {{s}}entries AS e SET not_before = given.not_before, due_at = given.not_before
+    FROM {{rows 1 key:text not_before:bigint}}
+    WHERE e.key = given.key AND e.lane < -1 AND e.due_at IS NULL AND e.state = {State.TO_DO:d}
+"""
+_FIRST: Final = f"""
+e.lane {{any 1 bigint}} AND {_ASIDE("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
+"""
+_ALL: Final = f"""
+SELECT count(*), min(due_at) FROM (
+    SELECT w.due_at FROM {{s}}entries AS w
+        WHERE w.lane {{any 1 bigint}} AND {_ASIDE("w")} AND w.due_at > {{now}} * 1000 LIMIT {{arg 2 bigint}}
+) AS chosen
+"""
+
+
+class Due(NamedTuple):
+    """
+    What became due: after which place to read each lane to which entries came back.
+
+    ``next_in`` is in how many seconds the next entry is due, 0.0 if one is by now; ``None``: none waits.
+    """
+
+    lanes: Mapping[int, int]
+    next_in: float | None
+
+
+class NotDue(NamedTuple):
+    """How many writes are not due, up to the most asked for, and when the first one is (epoch ms)."""
+
+    many: int
+    first: int | None
+
+
+def aside_of(lane: int) -> int:
+    """Return the lane in which writes of *lane* wait for their time; and of such a lane, the other one."""
+    return -1 - lane
+
+
+def lane_of(lane: int) -> int:
+    """Return the lane whose owner sends what is in *lane*."""
+    return aside_of(lane) if is_aside(lane) else lane
+
+
+def is_aside(lane: int) -> bool:
+    """Return whether entries in *lane* wait for their time."""
+    return lane < -1
+
+
+async def bring_back(store: Store, lanes: Collection[OwnedLane]) -> Due:
+    """Move entries that are due back into their *lanes*, a few of each, and tell when to do so again."""
+    by_number = {lane.number: lane for lane in lanes}
+    waiting, now = await _waiting_in(store, [*by_number])
+    if not waiting:
+        return Due({}, None)
+    due = [by_number[lane] for lane, due_at in waiting.items() if due_at <= now]
+    if not due:
+        return Due({}, (min(waiting.values()) - now) / 1000)
+    return Due(await store.run(partial(_bring_back, due, now)), 0.0)
+
+
+async def _waiting_in(
+    store: Store, lanes: Sequence[int]
+) -> tuple[dict[int, int], float]:
+    """Return when the next entry of each of *lanes* is due, and the time by which that counts (epoch ms)."""
+    if not lanes:
+        return {}, 0.0
+    rows = await store.rows(_NEXT, [(aside_of(number),) for number in lanes])
+    found = {aside_of(lane): due_at for lane, due_at, _ in rows if due_at is not None}
+    # A file has no clock but that of this process.
+    now = time.time() if store.silence == inf else rows[0][2]
+    return found, now * 1000
+
+
+def _bring_back(lanes: Sequence[OwnedLane], now: float) -> Script[dict[int, int]]:
+    """Return the place before the first of what came back, by lane."""
+    owned = yield from _owned(lanes)
+    before: dict[int, int] = {}
+    for number in sorted(owned):
+        values = aside_of(number), number, int(now), ceil(_AT_ONCE / len(owned))
+        places = [place for (place,) in (yield _COME_BACK, values)]
+        if places:
+            before[number] = min(places) - 1
+    return before
+
+
+def _owned(lanes: Collection[OwnedLane]) -> Script[set[int]]:
+    """Return which of *lanes* are still owned; they stay so until the commit."""
+    owners = dict((yield _OWNERS, ([lane.number for lane in lanes],)))
+    return {lane.number for lane in lanes if owners.get(lane.number) == lane.token}
+
+
+async def move_aside(
+    store: Store, behind: Sequence[int], lanes: Collection[OwnedLane]
+) -> None:
+    """Move the entries *behind* others that are aside, in *lanes*, beside them, if they still are behind."""
+    await store.run(partial(_move_aside, behind, lanes))
+
+
+def _move_aside(seqs: Sequence[int], lanes: Collection[OwnedLane]) -> Script[None]:
+    owned = yield from _owned(lanes)
+    for some in slices(seqs, MOST):
+        found = yield _FIRST_BEFORE, (some,)
+        moved = [
+            (seq, aside_of(lane), due_at)
+            for seq, lane, due_at in found
+            if due_at is not None and lane in owned
+        ]
+        if moved:
+            yield _MOVE_ASIDE, (moved,)
+
+
+def look_again(thing: str | None, place: int) -> Script[None]:
+    """Let the writes to *thing* after *place*, at which one is gone that was aside, be looked at again."""
+    if thing is not None:
+        yield _LOOK_AGAIN, (thing, place)
+
+
+def note_times(new: Sequence[Entry]) -> Script[None]:
+    """Note the times of those of *new* entries that have one; they are stored in lanes aside."""
+    if times := [(e.key, e.not_before) for e in new if e.not_before is not None]:
+        yield _NOT_BEFORE, (times,)
+
+
+async def first(store: Store, lanes: int, limit: int) -> list[Entry]:
+    """Return the first entries that wait for their time, in the store with so many *lanes*."""
+    return await store.entries(_FIRST, _all_aside(lanes), limit)
+
+
+async def count(store: Store, lanes: int, most: int) -> NotDue:
+    """Count the entries whose time has not come, in the store with so many *lanes*, up to *most*."""
+    [(many, at)] = await store.rows(_ALL, _all_aside(lanes), most)
+    return NotDue(int(many), at)
+
+
+def _all_aside(lanes: int) -> list[int]:
+    return [aside_of(lane) for lane in range(1, lanes + 1)]
