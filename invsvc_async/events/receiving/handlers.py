@@ -326,7 +326,7 @@ def _check_types(types: Sequence[object], *, fetch: bool) -> None:
 
 
 @attrs.frozen
-class Group:
+class HandlerGroup:
     """
     Handlers whose events are taken together, because they have one timeout and no rate of their own.
 
@@ -459,7 +459,7 @@ class Handlers:
             handler = next(iter(own or rest), None)
         return self.policy if handler is None else handler.policy
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[HandlerGroup]:
         """Return the groups of events to take together; events without a handler are in the first."""
         names: dict[tuple[float, Pace | None], list[str]] = {
             (self.policy.timeout, None): [""]
@@ -469,8 +469,8 @@ class Handlers:
                 handler.name
             )
         if self.store is None:
-            return [Group((), max(timeout for timeout, _ in names), None)]
-        return [Group(tuple(found), *limits) for limits, found in names.items()]
+            return [HandlerGroup((), max(timeout for timeout, _ in names), None)]
+        return [HandlerGroup(tuple(found), *limits) for limits, found in names.items()]
 
     def _by_type_of(self, kind: str) -> _OfType:
         handlers = self._by_name.values()

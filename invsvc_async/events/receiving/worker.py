@@ -14,7 +14,7 @@ import asyncio
 import logging
 from contextlib import nullcontext
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from invsvc_async.events.receiving.handlers import Group, Handler, Handlers
+    from invsvc_async.events.receiving.handlers import Handler, HandlerGroup, Handlers
 
-T = TypeVar("T")
 # with the attempt, from 1
 Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"
 _Asked: TypeAlias = "dict[str, asyncio.Future[None]]"  # by handler: done once its claim is stored, or failed
@@ -56,7 +55,7 @@ _DUPLICATE: Final = Receipt(200, "duplicate")
 _SOON: Final = 1.0  # s that the answer waits until the result is stored
 
 
-class Worker:
+class InboxWorker:
     """
     Handle the events in *store* with *handle*, which raises if it fails; *random* returns 0 to 1.
 
@@ -167,7 +166,7 @@ class Worker:
                 started = await self._take_of(group, limit, now) or started
         return 0.0 if started else pause
 
-    async def _take_of(self, group: Group, limit: int, now: float) -> bool:
+    async def _take_of(self, group: HandlerGroup, limit: int, now: float) -> bool:
         """Start at most *limit* events of *group* that are due; return whether there were any."""
         self._watch.note_free(now)
         only: dict[str, Any] = {"handlers": group.names} if group.names else {}
@@ -266,7 +265,7 @@ class Inline:
     once is stored with its body, so that the worker can retry it.
     """
 
-    def __init__(self, worker: Worker, *, deadline: float) -> None:
+    def __init__(self, worker: InboxWorker, *, deadline: float) -> None:
         self._worker = worker
         self._store = worker.store
         self._tally = worker.tally
