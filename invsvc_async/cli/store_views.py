@@ -58,8 +58,9 @@ class Listing(NamedTuple):
         """Return the writes as a table, with or without their namespace."""
         names = ["namespace"] if namespace else []
         names += ["key", "operation", "thing", "state"]
-        names += ["labels"] if any("labels" in row for row in self.rows) else []
-        names += ["attempts"]
+        if any("labels" in row for row in self.rows):
+            names.append("labels")
+        names.append("attempts")
         return TableView(
             titles=[*names, "age", ""],
             rows=[_cells(row, names) for row in self.rows],
@@ -101,7 +102,7 @@ async def listing_of(
 
 
 async def facts_of(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
-    """Return what is known of the write of *entry*: its verdict, or why it waits."""
+    """Return the facts of the write of *entry*: its verdict, or why it waits."""
     from invsvc_async.batch.entries import result_of
     from invsvc_async.batch.reports.not_applied import plain_result
 

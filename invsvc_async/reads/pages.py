@@ -133,9 +133,8 @@ class Pages(Generic[T]):
 
         Spec: Resources, Response envelopes.
         """
-        if max is not None and not (
-            is_number(max) and isinstance(max, int) and max >= 1
-        ):
+        is_count = is_number(max) and isinstance(max, int) and max >= 1
+        if max is not None and not is_count:
             raise InvalidRequestError("max: must be a whole number, 1 or more")
         items: list[T] = []
         async with aclosing(self.by_page()) as walk:

@@ -200,7 +200,7 @@ class Gate(aiohttp.Payload):
             sender.abort()
 
     def _sender(self) -> asyncio.Transport | None:
-        """Return what gives the bytes to the system: under TLS another transport, which ends before it."""
+        """Return the transport that writes to the socket: under TLS an inner one, which ends earlier."""
         if self._tls is None:
             return self.transport
         found: asyncio.Transport | None = getattr(self._tls, "_transport", None)

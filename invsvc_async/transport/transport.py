@@ -267,7 +267,7 @@ class Transport:
                 await self._session.close()
 
     def _bind(self) -> tuple[asyncio.AbstractEventLoop, SessionSender | LeanSender]:
-        """Return the running loop, which becomes that of the transport, and what sends requests."""
+        """Bind the transport to the running loop; return the loop, and the sender of requests."""
         loop = asyncio.get_running_loop()
         session = self._session
         if self._closed:

@@ -24,7 +24,7 @@ def handing_over(
     function: HandOver, *, stores_first: bool
 ) -> Callable[[Event], Awaitable[None]]:
     """
-    Return the handler that gives each event to *function*, which is called in a thread if it is not async.
+    Return a handler that gives each event to *function*: in a thread, if the function is not async.
 
     Raises:
         ConfigurationError: It is no function, or events are not stored.
@@ -40,9 +40,11 @@ def handing_over(
     is_plain = is_plain_function(function)
 
     async def hand_over(event: Event) -> None:
-        given: Any = (  # Any: a coroutine, or what the queue returns
-            await asyncio.to_thread(function, event) if is_plain else function(event)
-        )
+        given: Any  # a coroutine, or what the queue returns
+        if is_plain:
+            given = await asyncio.to_thread(function, event)
+        else:
+            given = function(event)
         if inspect.isawaitable(given):  # also of a lambda around an async function
             await given
 

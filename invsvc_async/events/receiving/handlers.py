@@ -296,15 +296,19 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
     _check_types(types, fetch=fetch)
     own = options.get("name")
     rate = options.get("rate")
-    fits = own is None or (isinstance(own, str) and _NAME.fullmatch(own) is not None)
+    is_name = isinstance(own, str) and _NAME.fullmatch(own) is not None
     check_valid(
-        "name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits
+        "name",
+        own,
+        "letters, digits, '_', '-' and '.', at most 100",
+        fits=own is None or is_name,
     )
     for name in ("where", "key"):
         function = options.get(name)
         fits = function is None or is_plain_function(function)
         check_valid(name, function, "a function that is not async", fits=fits)
-    fits = rate is None or (isinstance(rate, (int, float)) and 0 < rate < inf)
+    is_rate = isinstance(rate, (int, float)) and 0 < rate < inf
+    fits = rate is None or is_rate
     check_valid("rate", rate, "a positive number of calls a second", fits=fits)
 
 
@@ -437,10 +441,12 @@ class Handlers:
         if handler is None or handler.key is None or not handler.wants(event):
             return []
         key = handler.ordering_key(event)
+        if key is None:
+            return []
         given = Delivery(
             key=None, type=event.type, body=None, handler=handler.name, ordering_key=key
         )
-        return [] if key is None else [given]
+        return [given]
 
     def of(self, entry: Entry, event: Event) -> Handler | None:
         """Return the handler that an entry is for, if it wants the event."""
@@ -448,7 +454,9 @@ class Handlers:
             handler = self._by_name.get(entry.handler)
         else:
             handler = next(iter(self.matching(event)), None)
-        return handler if handler is not None and handler.wants(event) else None
+        if handler is None or not handler.wants(event):
+            return None
+        return handler
 
     def policy_of(self, entry: Entry) -> InboxPolicy:
         """Return the policy of the handler that an entry is for."""
@@ -488,20 +496,22 @@ class Handlers:
             raise ConfigurationError(
                 "on: key= and rate= need stored events. Use Receiver(mode='inbox')."
             )
-        others = [
-            other for other in self._by_name.values() if other.name != handler.name
-        ]
-        kinds = ("*", *EVENT_TYPES)  # no family has the first one
-        shared = any(
-            handler.is_for(kind) and other.is_for(kind)
-            for other in others
-            for kind in kinds
-        )
-        if self.store is None and (ordered or shared):
+        if self.store is not None:
+            return
+        if ordered or self._shares_a_type(handler):
             raise ConfigurationError(
                 "on: this store does not know handlers. Make it a HandlerStore, or register one handler for "
                 "each type, without key= and rate=."
             )
+
+    def _shares_a_type(self, handler: Handler) -> bool:
+        """Return whether another handler is for a type that *handler* is for."""
+        kinds = ("*", *EVENT_TYPES)  # no family has the first one
+        own = [kind for kind in kinds if handler.is_for(kind)]
+        for other in self._by_name.values():
+            if other.name != handler.name and any(map(other.is_for, own)):
+                return True
+        return False
 
 
 def _tried(

@@ -457,13 +457,12 @@ async def _noted(
 
 def _told_of(found: Delivery) -> str:
     """Return words for an authentic delivery that cannot be read, with the digest of its body."""
-    digest = sha256(found.body or b"").hexdigest()[:16]
-    name = (
-        f"Event {found.type} {found.key or 'without a key'}"
-        if found.type
-        else "An authentic delivery"
-    )
-    return f"{name} ({len(found.body or b'')} bytes, SHA-256 {digest}…)"
+    body = found.body or b""
+    digest = sha256(body).hexdigest()[:16]
+    name = "An authentic delivery"
+    if found.type:
+        name = f"Event {found.type} {found.key or 'without a key'}"
+    return f"{name} ({len(body)} bytes, SHA-256 {digest}…)"
 
 
 async def _ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
