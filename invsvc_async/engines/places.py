@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from invsvc_async.concurrency.pace import Pace
 from invsvc_async.transport.client_core import ClientOptions
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.exchange import Exchange
 
 _PATIENCE: Final = 1.0  # s for which a row that sends nothing keeps its place
-_BURST: Final = 0.05  # s of delay that may be made up for, because timers are not exact
 
 
 class RowPlaces:
@@ -39,22 +39,21 @@ class RowPlaces:
         self, most: int, rate: float | None, members: Callable[[], int]
     ) -> None:
         self._free = most
-        self._rate = rate
+        self._pace = None if rate is None else Pace(rate)
         self._members = members
-        self._due = 0.0  # when the next row may begin, loop time
         self._new: deque[asyncio.Future[None]] = deque()
         self._again: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
         """Wait for a place for a new row, then for its turn by the rate. Rows get places in their order."""
         await self._turn(self._new)
-        if self._rate is None:
+        if self._pace is None:
             return
-        loop = asyncio.get_running_loop()
-        due = max(self._due, loop.time() - _BURST)
-        self._due = due + self._members() / self._rate
+        now = asyncio.get_running_loop().time()
+        seconds = self._pace.wait(now)
+        self._pace.use(1, now, processes=self._members())
         try:
-            await asyncio.sleep(due - loop.time())
+            await asyncio.sleep(seconds)
         except BaseException:
             self.release()
             raise

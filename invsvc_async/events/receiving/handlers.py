@@ -11,12 +11,13 @@ import inspect
 import logging
 import re
 from itertools import chain
-from math import floor, inf
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.concurrency.pace import Pace
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.event import Event, key_of
@@ -153,7 +154,6 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _OF_POLICY: Final = ("timeout", "attempts", "initial", "maximum")
 _OF_HANDLER: Final = ("name", "where", "key", "timeout", "rate")
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
-_BURST: Final = 0.05  # s of calls that may be caught up at once, because each look at the store takes time
 
 
 @attrs.frozen
@@ -176,29 +176,6 @@ class HandlerOptions(TypedDict, total=False):
     initial: float | None
     maximum: float | None
     rate: float | None
-
-
-class Pace:
-    """Spread calls evenly, *rate* a second.  *now* is the time of the event loop, in seconds."""
-
-    def __init__(self, rate: float) -> None:
-        self._gap = 1 / rate
-        self._next = float("-inf")
-
-    def free(self, now: float) -> int:
-        """Return how many calls may begin now."""
-        return max(0, floor((now - self._start(now)) / self._gap) + 1)
-
-    def use(self, number: int, now: float) -> None:
-        """Count so many calls that begin now."""
-        self._next = self._start(now) + number * self._gap
-
-    def wait(self, now: float) -> float:
-        """Return how many seconds remain until a call may begin."""
-        return max(0.0, self._next - now)
-
-    def _start(self, now: float) -> float:
-        return max(self._next, now - _BURST)
 
 
 @attrs.frozen(kw_only=True)
