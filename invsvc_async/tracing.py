@@ -350,10 +350,10 @@ class _Tracing:
             "invsvc.replays", "{write}", "Keyed writes that had an outcome."
         )
         parts = urlsplit(base_url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        usual_port = 443 if parts.scheme == "https" else 80
         self.server: dict[str, str | int] = {
             "server.address": parts.hostname or "",
-            "server.port": port,
+            "server.port": parts.port or usual_port,
         }
 
     def headers(self) -> dict[str, str]:

@@ -134,12 +134,18 @@ def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
     high = parameter.maximum
     if isinstance(value, bool) or not isinstance(value, int):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a whole number")
-    elif (low is not None and value < low) or (high is not None and value > high):
+    elif not _is_between(value, low, high):
         bounds = f"from {low} to {high}" if high is not None else f"{low} or more"
         problems.append(f"{parameter.name}: is {value}, not {bounds}")
     else:
         return int(value)
     return 0
+
+
+def _is_between(value: int, low: int | None, high: int | None) -> bool:
+    if low is not None and value < low:
+        return False
+    return high is None or value <= high
 
 
 def _flag(parameter: Parameter, value: Given, problems: Problems) -> Wire:

@@ -166,9 +166,8 @@ def number(
         try:
             found = kind(text)
         except (ValueError, OverflowError):
-            raise misuse(
-                f"must be a {'whole ' * (kind is int)}number, not {text!r}"
-            ) from None
+            wanted = "a whole number" if kind is int else "a number"
+            raise misuse(f"must be {wanted}, not {text!r}") from None
         if not least <= found <= most:
             upper = f" and at most {most:,}" if most < _INFINITE else ""
             raise misuse(f"must be at least {least:,}{upper}, not {text}")

@@ -61,9 +61,9 @@ class Limiter:
         """Start a request if the limit allows it.  Return whether it does; if not, use :meth:`wait`."""
         calls = self._running["call"]
         settling = self._running["settle"]
-        if len(calls) + len(settling) >= self.total or (
-            lane == "call" and len(calls) >= self._for_calls
-        ):
+        if len(calls) + len(settling) >= self.total:
+            return False
+        if lane == "call" and len(calls) >= self._for_calls:
             return False
         self._running[lane].add(object() if request is None else request)
         return True

@@ -294,9 +294,7 @@ class Trust:
         if signature is not None and (self.keys or not self.accept_unsigned):
             return _match(body, signature, self.keys, now)
         for header in self.shared_headers:
-            if header.matches(headers) and (
-                header.retires_at is None or not is_retired(header, now)
-            ):
+            if header.matches(headers) and not is_retired(header, now):
                 return header
         return None
 

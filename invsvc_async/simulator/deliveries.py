@@ -109,7 +109,8 @@ def prepare(
         sent["X-Service-Event"] = event
     elif not is_test:
         sent |= headers or {}
-    if secret is not None and (signed or event in SIGNED):
+    is_signed = signed or event in SIGNED
+    if secret is not None and is_signed:
         sent["X-Service-Signature"] = signature(text, secret)
     return EventDelivery(event, url, text, sent)
 

@@ -57,7 +57,10 @@ def make_private(file: str | int, *, for_root: bool = True) -> None:
     # the latter: Windows
     if not (stat.S_ISREG(found.st_mode) and hasattr(os, "geteuid")):
         return
-    if (user := os.geteuid()) != found.st_uid and not (for_root and user == 0):
+    user = os.geteuid()
+    is_owner = user == found.st_uid
+    is_allowed_root = for_root and user == 0
+    if not is_owner and not is_allowed_root:
         raise OSError(
             errno.EPERM,
             "it belongs to another user. Change its owner, or choose another file",

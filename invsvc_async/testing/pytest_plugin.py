@@ -74,7 +74,8 @@ def invsvc_database() -> Generator[str]:
     parts = urlsplit(server)
     _execute(server, f"CREATE DATABASE {name}")
     try:
-        yield f"{parts.scheme}://{parts.netloc}/{name}{'?' * bool(parts.query)}{parts.query}"
+        query = f"?{parts.query}" if parts.query else ""
+        yield f"{parts.scheme}://{parts.netloc}/{name}{query}"
     finally:
         _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.event import Event
 
-HandOver: TypeAlias = (
-    "Callable[[Any], object]"  # Any: it may name the family it expects
-)
-NAME: Final = "hand_over"  # of the handler, as the store knows it
+# Any: the function may name the family of events that it expects
+HandOver: TypeAlias = "Callable[[Any], object]"
+NAME: Final = "hand_over"  # the name of the handler in the store
 
 
 def handing_over(
