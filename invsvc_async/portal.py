@@ -218,7 +218,7 @@ class Portal:
         return self._waited(ThreadCall(awaitable, context))
 
     def _check(self, awaitable: Awaitable[T]) -> None:
-        """Refuse *awaitable* if it cannot be awaited by this portal, in this process."""
+        """Refuse an *awaitable* that this portal cannot await in this process."""
         if not inspect.isawaitable(awaitable):
             raise _not_awaitable(awaitable)
         if self._process is None:
@@ -244,7 +244,7 @@ class Portal:
         return call.result()
 
     def _begin(self, call: ThreadCall[T] | Submission[T]) -> None:
-        """Begin *call*, in the loop, unless that has stopped: nobody would cancel it, nor wait for it."""
+        """Begin *call*, in the loop. Cancel it if the loop has stopped: nobody would end it later."""
         if self._has_stopped:
             call.cancel()
         else:

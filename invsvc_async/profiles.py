@@ -86,10 +86,9 @@ def settings_of(
             found[name] = value
     if taken is None:
         return found
-    if (
-        not (taken.is_chosen or has_credential or environment.get("INVSVC_BASE_URL"))
-        and "base_url" in found
-    ):
+    address_is_of_file = not environment.get("INVSVC_BASE_URL") and "base_url" in found
+    is_trusted = taken.is_chosen or has_credential
+    if address_is_of_file and not is_trusted:
         raise ConfigurationError(
             f"{taken}: the token of the environment would be sent to {found['base_url']}, which nothing but "
             f"this file has chosen. Set INVSVC_PROFILE={taken.name} or pass the profile (--profile "
@@ -115,7 +114,8 @@ def profile_of(environment: Mapping[str, str], profile: str | None) -> Profile |
         return taken
     asked = environment.get("INVSVC_BASE_URL", "").rstrip("/")
     own = str(taken.settings.get("base_url", asked)).rstrip("/")
-    return None if asked and own != asked else taken
+    is_of_another = bool(asked) and own != asked
+    return None if is_of_another else taken
 
 
 def words_of(taken: Profile) -> str:
@@ -235,19 +235,19 @@ def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
     settings = dict(found)
     for key, cls in _CLASSES.items():
         if key in settings:
-            values = settings[key]
-            within = f"{place}, {key}"
-            _check_keys(values, sorted(each.name for each in attrs.fields(cls)), within)
-            try:  # TOML has no null, so an empty string disables a name
-                settings[key] = cls(
-                    **{
-                        name: each if each != "" else None
-                        for name, each in values.items()
-                    }
-                )
-            except ConfigurationError as error:
-                raise ConfigurationError(f"{within}: {error}") from None
+            settings[key] = _made(cls, settings[key], f"{place}, {key}")
     return settings
+
+
+# Any: a class of settings, and one of its instances
+def _made(cls: type[Any], values: dict[str, Any], place: str) -> Any:
+    """Return the settings of a table at *place*. TOML has no null, so an empty text disables a name."""
+    _check_keys(values, sorted(each.name for each in attrs.fields(cls)), place)
+    given = {name: None if each == "" else each for name, each in values.items()}
+    try:
+        return cls(**given)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place}: {error}") from None
 
 
 def write_profile(

@@ -17,9 +17,12 @@ from invsvc_async.reads.retry import NOT_A_CONDITION, is_true
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from invsvc_async.client import Client, Reader
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.models import Invoice
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["get", "invoice_by_idempotency_key", "reminder_operation"]
@@ -56,9 +59,8 @@ def invoice_by_idempotency_key(
         except InvalidRequestError:  # ParameterNames.limit is None
             pages = listed(idempotency_key=key, team=team)
         async for page in pages.by_page():
-            if found := [
-                each for each in page if getattr(each, "idempotency_key", None) == key
-            ]:
+            found = _with_key(page, key)
+            if found:
                 return Applied(found[0], duplicates=tuple(found[1:]))
             if page.items:
                 return CannotTell(
@@ -69,6 +71,10 @@ def invoice_by_idempotency_key(
 
     read.__qualname__ = "readers.invoice_by_idempotency_key"  # as an intent names it
     return read
+
+
+def _with_key(invoices: Iterable[Invoice], key: str) -> list[Invoice]:
+    return [each for each in invoices if getattr(each, "idempotency_key", None) == key]
 
 
 def reminder_operation(payment_id: str, operation_id: str) -> Reader:

@@ -263,11 +263,9 @@ class _Receiving:
         event = handling.event
         here = trace.get_current_span().get_span_context()
         context = self._contexts.get(sha256(event.raw).digest())
-        links = (
-            []
-            if context is None or context.trace_id == here.trace_id
-            else [trace.Link(context)]
-        )
+        links: list[trace.Link] = []
+        if context is not None and context.trace_id != here.trace_id:
+            links.append(trace.Link(context))
         kind = _type_of(event)
         facts = {"invsvc.event.type": kind, "invsvc.handler": handling.handler}
         settings: dict[str, Any] = {
@@ -310,7 +308,9 @@ class _Receiving:
 
 def _type_of(event: Event | None) -> str:
     """Return the type, if the specification lists it: others would be without number."""
-    return event.type if event is not None and event.is_known else "unknown"
+    if event is None or not event.is_known:
+        return "unknown"
+    return event.type
 
 
 @attrs.define(eq=False)
@@ -350,10 +350,10 @@ class _Tracing:
             "invsvc.replays", "{write}", "Keyed writes that had an outcome."
         )
         parts = urlsplit(base_url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        usual_port = 443 if parts.scheme == "https" else 80
         self.server: dict[str, str | int] = {
             "server.address": parts.hostname or "",
-            "server.port": port,
+            "server.port": parts.port or usual_port,
         }
 
     def headers(self) -> dict[str, str]:

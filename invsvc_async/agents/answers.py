@@ -138,7 +138,7 @@ def _answer(
     is_error: bool = False,
     **members: Wire,
 ) -> ToolAnswer:
-    """Return an answer, unless its data are too large to be shown."""
+    """Return an answer with all *members*, or a smaller one if they are too large."""
     if shown.left_out:
         following = f"{following} {_PARTS_LEFT_OUT}"
     head: dict[str, Any] = {
@@ -160,7 +160,7 @@ def _answer(
 
 
 def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> ToolAnswer:
-    """Return the answer in place of one with too much data: of a write, with all but its value."""
+    """Return an answer without the large *members*; that of a write keeps its verdict."""
     why = f"The data have more than {LARGEST:,} characters, and are left out."
     small = {
         name: each
@@ -209,30 +209,40 @@ def of_write(
     *keeps_secrets* is whether those of new webhooks are stored.
     """
     verdict = outcome.verdict
-    following = _next_of(operation, outcome)
     message = f"{operation.name} under the key {key!a}: {_SAYS[verdict]}."
-    if outcome.replayed and outcome.verdict in (Verdict.APPLIED, Verdict.SUPERSEDED):
+    if outcome.replayed and verdict in (Verdict.APPLIED, Verdict.SUPERSEDED):
         message += " This was found out before, and nothing was sent now."
     if outcome.secret is not None:
-        is_thrown = outcome.secret == "delivered" and not keeps_secrets
-        secret = _THROWN_AWAY if is_thrown else _words_of_secret(outcome)
-        message = f"{message} {secret}"
-    error = outcome.error
-    is_applied = verdict is Verdict.APPLIED
+        about_secret = _about_secret(outcome, keeps_secrets=keeps_secrets)
+        message = f"{message} {about_secret}"
     return _answer(
         operation.name,
         message,
-        following,
+        _next_of(operation, outcome),
         shown,
-        is_error=not is_applied,
+        is_error=verdict is not Verdict.APPLIED,
         key=key,
         verdict=str(verdict),
         applied=outcome.applied,
         replayed=outcome.replayed,
         value=_value_of(outcome, shown),
         details=shown.data(outcome.message, "details"),
-        error=None if error is None or is_applied else _error(error, shown),
+        error=_error_of(outcome, shown),
     )
+
+
+def _about_secret(outcome: AnyOutcome, *, keeps_secrets: bool) -> str:
+    """Return a sentence about the secret of the webhook that a write has made."""
+    if outcome.secret == "delivered" and not keeps_secrets:
+        return _THROWN_AWAY
+    return _words_of_secret(outcome)
+
+
+def _error_of(outcome: AnyOutcome, shown: ModelView) -> Wire:
+    """Return the error of a write that was not applied, as data."""
+    if outcome.error is None or outcome.verdict is Verdict.APPLIED:
+        return None
+    return _error(outcome.error, shown)
 
 
 def _next_of(operation: Operation, outcome: AnyOutcome) -> str:
@@ -275,7 +285,7 @@ def of_conflict(
     first: AnyOutcome | None,
     shown: ModelView,
 ) -> ToolAnswer:
-    """Return the answer for a key that has another write, whose outcome is *first* if it has one."""
+    """Return the answer for a key that another write has; *first* is the known outcome of that write."""
     parts = shown.words("; ".join(error.problems))
     state, following = _first_write(first)
     return _answer(
@@ -290,7 +300,7 @@ def of_conflict(
 
 
 def _first_write(first: AnyOutcome | None) -> tuple[str, str]:
-    """Return what became of the first write under a key, and what to do about it."""
+    """Return two texts about the first write under a key: its state, and the advice."""
     if first is None or first.verdict is Verdict.UNKNOWN:
         return (
             "Whether the first write under this key happened cannot be told yet.",

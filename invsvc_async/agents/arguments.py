@@ -1,5 +1,5 @@
 """
-What an agent gave, checked as far as a tool knows it: the form of a call, its key, and its times.
+Checks of what an agent gave: the form of a call, the key of a write, and times.
 
 The values themselves are checked by the method of the operation, whose errors name every bad one.
 """
@@ -62,13 +62,14 @@ def given_for(tool: Tool, plain: object) -> Given:
     members = _members(tool, {} if plain is None else plain)
     beside = _texts_beside(tool, members)
     problems = [*_problems(tool, members, has_key=KEY in beside)]
-    arguments = {
-        name: _time(name, value, problems)
-        if tool.takes[name].form is Form.TIME
-        else value
-        for name, value in members.items()
-        if name in tool.takes
-    }
+    arguments: WireObject = {}
+    for name, value in members.items():
+        row = tool.takes.get(name)
+        if row is None:
+            continue
+        arguments[name] = value
+        if row.form is Form.TIME:
+            arguments[name] = _time(name, value, problems)
     if problems:
         raise InvalidRequestError(problems, operation=tool.operation.name)
     return Given(
@@ -92,7 +93,7 @@ def _problems(tool: Tool, members: WireObject, *, has_key: bool) -> Iterator[str
 
 
 def _members(tool: Tool, plain: object) -> WireObject:
-    """Return the members of what came, if it is an object of a size that can be looked at."""
+    """Return the members of *plain*, which must be an object of bounded size and depth."""
     name = tool.operation.name
     if not isinstance(plain, Mapping):
         raise InvalidRequestError(
@@ -120,7 +121,7 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 def _texts_beside(tool: Tool, members: WireObject) -> dict[str, str]:
-    """Return the arguments of the tool that are not of its operation, which are texts."""
+    """Return the texts that the tool takes beside the arguments of its operation."""
     found: dict[str, str] = {}
     for name in (KEY, CONFIRM, CONTINUE):
         value = members.get(name)
@@ -158,7 +159,7 @@ def _left_out(value: object, place: str) -> Iterator[str]:
 
 # Any: what the method takes, or what came
 def _time(name: str, value: object, problems: list[str]) -> Any:
-    """Return the time that a text gives; what is no text stays as it is."""
+    """Return the time in a text. Values of other types are returned unchanged."""
     if not isinstance(value, str):
         return value
     text = value.strip()

@@ -1,5 +1,5 @@
 """
-What the service returned, as data for a model: without secrets, and of a bounded size.
+What the service returned, as data for a language model: without secrets, and of a bounded size.
 
 What is left out leaves a mark, an object with the member ``LEFT_OUT``, which no write accepts: so an agent
 that reads a thing, changes a field and writes it back cannot destroy what it was not shown.
@@ -28,9 +28,9 @@ _NO_CREDENTIAL: Final = "[the credential]"
 
 class ModelView:
     """
-    Turns values into data that a model may see.
+    Turns values into data that a language model may see.
 
-    ``left_out`` are the places of what a model may not see, or not whole.
+    ``left_out`` are the places of values that were replaced by a mark.
 
     *hidden* are texts, such as the credential, that are replaced wherever they stand: a service may quote in
     an error what it was sent.

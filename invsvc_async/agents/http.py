@@ -31,10 +31,10 @@ _REFUSED: Final = (
 
 def token_of(given: str | None) -> str:
     """
-    Return the token that callers have to send: the one *given*, or a new one.
+    Return the token that callers have to send: *given*, or a new one.
 
     Raises:
-        ConfigurationError: The one given is short, or cannot be sent.
+        ConfigurationError: *given* is too short, or cannot be sent in a header.
     """
     if given is None:
         return secrets.token_urlsafe(24)
@@ -50,10 +50,10 @@ async def serve_http(
     server: Server[Any], port: int, token: str, on_ready: Callable[[str], object]
 ) -> None:
     """
-    ToolAnswer requests on *port* of this machine until Ctrl-C or SIGTERM; 0 selects a free one.
+    Answer requests on *port* of this machine until Ctrl-C or SIGTERM; 0 selects a free port.
 
-    *on_ready* is called with the address once it listens.  Requests without the *token* get a 401, and what a
-    page of another site could send, by a name that it made its own, is refused by the SDK.
+    *on_ready* is called with the address once the server listens.  Requests without the *token* get a 401.
+    The SDK refuses requests to other names of this machine, such as those of a web page by DNS rebinding.
 
     Raises:
         OSError: The port is taken.
@@ -70,7 +70,7 @@ async def serve_http(
 
 
 class _Unsignalled(uvicorn.Server):
-    """A server of uvicorn that leaves signals to the command."""
+    """A server of uvicorn that leaves signals to the command line."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -79,7 +79,7 @@ class _Unsignalled(uvicorn.Server):
 
 
 async def _until_cancelled(server: uvicorn.Server, listening: socket.socket) -> None:
-    """Serve; a cancellation lets uvicorn end by itself, which it does without a traceback."""
+    """Serve until the task is cancelled; then wait until uvicorn has ended, so that there is no traceback."""
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await asyncio.shield(serving)
@@ -97,7 +97,7 @@ class WithToken:
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what has the token, and what is no request."""
+        """Pass on requests with the token, and messages about the start and the end of the application."""
         if scope["type"] == "http" and not self._has_token(scope):
             refusal = JSONResponse(
                 {"error": _REFUSED},

@@ -20,7 +20,7 @@ _TOO_LONG: Final = b"too long"  # no JSON: the SDK drops it
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """ToolAnswer the messages of standard input, one a line, until its end."""
+    """Answer the messages of standard input, one a line, until its end."""
     lines: Any = InputLines(sys.stdin.fileno())  # Any: the SDK names a class of anyio
     async with stdio_server(stdin=lines) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
@@ -28,11 +28,11 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 class InputLines:
     """
-    The lines of the file with this *number*, read by a thread that nobody has to wait for.
+    The lines of the file descriptor *number*, read by a daemon thread.
 
-    So Ctrl-C ends the server, although its input is open.  The thread reads without a buffer of Python's,
-    whose lock an interpreter that ends would wait for.  A line of more than ``LONGEST`` bytes is not kept; it
-    becomes one that is no message.
+    So Ctrl-C ends the server, although its input is open.  The thread reads without Python's buffer, because
+    an interpreter that ends would wait for the buffer's lock.  A line of more than ``LONGEST`` bytes is
+    replaced by one that is no message.
     """
 
     def __init__(self, number: int) -> None:
@@ -64,7 +64,7 @@ class InputLines:
 
 
 class LineEnd:
-    """The last line of what was read so far, which has no end yet."""
+    """The beginning of a line whose end was not read yet."""
 
     def __init__(self) -> None:
         self._begun = bytearray()

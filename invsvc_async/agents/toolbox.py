@@ -37,7 +37,7 @@ class Toolbox:
     """
     The tools of one client.
 
-    *keeps_secrets* is whether its ``on_secret`` stores those of new webhooks: agents are told.
+    *keeps_secrets* is whether the client's ``on_secret`` stores the secrets of new webhooks; answers say so.
 
     Raises:
         ConfigurationError: Writes are offered, but the client has no journal; or as ``tools_for``.
@@ -54,17 +54,17 @@ class Toolbox:
     ) -> None:
         self._client = client
         self._keeps_secrets = keeps_secrets
-        self._plans = dry_run
+        self._is_dry_run = dry_run
         self.tools: Mapping[str, Tool] = tools_for(
             client, only=only, read_only=read_only, dry_run=dry_run
         )
-        writes = any(tool.writes for tool in self.tools.values())
+        has_writes = any(tool.writes for tool in self.tools.values())
         journal = options_of(client).core.writes.journal
-        if writes and keys_of(journal) is None:
+        if has_writes and keys_of(journal) is None:
             raise ConfigurationError(_NO_JOURNAL)
 
     def no_tool(self, name: str) -> str:
-        """Return what is said of a tool that is not there."""
+        """Return the message for the name of a tool that does not exist."""
         shown = ascii(name if len(name) <= 60 else f"{name[:57]}...")
         hint = did_you_mean(name[:60].replace(".", "_"), self.tools)
         return f"{shown}: no such tool. {hint or 'The list of tools names all.'} Nothing was sent."
@@ -73,7 +73,7 @@ class Toolbox:
         """
         Call *tool* with the arguments in *plain*, as they came.
 
-        Raises nothing but cancellation: what fails is an answer, too.
+        A failure is an answer, too: nothing but a cancellation is raised.
         """
         shown = ModelView(self._hidden())
         try:
@@ -106,7 +106,7 @@ class Toolbox:
     async def _page(
         self, tool: Tool, pages: Any, given: Given, shown: ModelView
     ) -> ToolAnswer:  # Any: pages of any model
-        """Read one page: the first, or the one that a token names."""
+        """Read one page: the first, or the page that a token names."""
         if given.continue_with is not None:
             pages = pages.resume(given.continue_with)
         async with aclosing(pages.by_page()) as walk:
@@ -127,7 +127,7 @@ class Toolbox:
         key = given.key
         row = tool.operation
         write = as_write(self._client, row.name, given.arguments, key=key)
-        if self._plans:
+        if self._is_dry_run:
             plan = plan_of(write, key)
             if given.confirm != plan["digest"]:
                 write.close()
@@ -144,7 +144,7 @@ class Toolbox:
     async def _planned(
         self, tool: Tool, given: Given, plan: dict[str, Any], shown: ModelView
     ) -> ToolAnswer:
-        """Return the plan, or that another one was confirmed."""
+        """Return the plan, or the refusal of a digest that is not of this plan."""
         assert given.key is not None
         if given.confirm is not None:
             return answers.of_other_plan(tool.operation, given.key, shown)

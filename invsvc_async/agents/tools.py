@@ -1,4 +1,4 @@
-"""The tools: which there are, what each takes, and what it says of itself, from the table of operations."""
+"""The tools, made from the table of operations: their names, descriptions and arguments."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Tool:
 
     @property
     def writes(self) -> bool:
-        """Whether it may change anything."""
+        """Whether a call of the tool may change anything."""
         return self.operation.kind is OperationKind.WRITE
 
 
@@ -123,11 +123,7 @@ def tools_for(
     kind = options_of(client).core.credential.kind
     patterns = only or ("*",)
     offered = [
-        row
-        for row in listed
-        if _is_open_to(kind, row)
-        and _fits(row.name, patterns)
-        and not (read_only and row.kind is OperationKind.WRITE)
+        row for row in listed if _is_offered(row, kind, patterns, read_only=read_only)
     ]
     if not offered:
         raise ConfigurationError(
@@ -148,23 +144,25 @@ def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
             )
 
 
-def _fits(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _is_open_to(kind: str, row: Operation) -> bool:
-    """Return whether the specification opens the operation to a credential of this *kind*."""
-    return not row.credentials or kind in row.credentials
+def _is_offered(
+    row: Operation, kind: str, patterns: Sequence[str], *, read_only: bool
+) -> bool:
+    """Return whether an operation that one of the *patterns* fits is a tool for this *kind* of credential."""
+    if read_only and row.kind is OperationKind.WRITE:
+        return False
+    if row.credentials and kind not in row.credentials:
+        return False  # the specification does not open it to this kind
+    return any(fnmatchcase(row.name, pattern) for pattern in patterns)
 
 
 def _tool(client: Client, row: Operation, *, dry_run: bool) -> Tool:
     names = options_of(client).names
-    takes = {
-        each.name: each
-        for each in row.parameters
-        if wire_name(each, names) is not None
-        and not (row.many and each.name in _PLACES_OF_PAGES)
-    }
+    takes: dict[str, Parameter] = {}
+    for each in row.parameters:
+        if row.many and each.name in _PLACES_OF_PAGES:
+            continue
+        if wire_name(each, names) is not None:
+            takes[each.name] = each
     return Tool(
         name=row.name.replace(".", "_"),
         operation=row,
@@ -209,7 +207,9 @@ def _schema(
         "properties": properties,
         "additionalProperties": False,
     }
-    return schema | ({"required": required} if required else {})
+    if required:
+        schema["required"] = required
+    return schema
 
 
 def has_pages(row: Operation) -> bool:

@@ -89,13 +89,14 @@ def are_parameters(
     """Return whether *operation* has a parameter for each name in *query*: times and numbers are digits."""
     rows = _rows(operation, "query", names)
     filtered = any(row.form is Form.METADATA for row in operation.parameters)
-    return all(
-        rows[name].form not in {Form.INTEGER, Form.TIME}
-        or _DIGITS.fullmatch(value) is not None
-        if name in rows
-        else filtered and name.startswith(METADATA)
-        for name, value in query.items()
-    )
+    for name, value in query.items():
+        row = rows.get(name)
+        if row is None:
+            if not filtered or not name.startswith(METADATA):
+                return False
+        elif row.form in {Form.INTEGER, Form.TIME} and not _DIGITS.fullmatch(value):
+            return False
+    return True
 
 
 def check_team(team: object, problems: Problems) -> None:
@@ -123,7 +124,9 @@ def _check_order(
 ) -> None:
     after = query.get(names.created_after or "")
     before = query.get(names.created_before or "")
-    if after is not None and before is not None and int(after) > int(before):
+    if after is None or before is None:
+        return
+    if int(after) > int(before):
         problems.append(
             "created_after: is later than created_before, so nothing can match"
         )

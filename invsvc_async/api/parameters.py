@@ -90,22 +90,20 @@ def is_segment(text: str) -> bool:
 
 def is_below_base(path: str) -> bool:
     """Return whether *path*, quoted and with a slash before it, stays below the base URL."""
+    if _QUOTED.fullmatch(path) is None:
+        return False
     whole = unquote(path.removeprefix("/"))
-    return (
-        _QUOTED.fullmatch(path) is not None
-        and CONTROL.search(whole) is None
-        and not ("\\" in whole or "//" in whole)
-        and {".", ".."}.isdisjoint(whole.split("/"))
-    )
+    if CONTROL.search(whole) is not None:
+        return False
+    if "\\" in whole or "//" in whole:
+        return False
+    return {".", ".."}.isdisjoint(whole.split("/"))
 
 
 def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str):
-        if (
-            parameter.form is Form.FOLIO
-            and isinstance(value, int)
-            and not isinstance(value, bool)
-        ):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if is_whole and parameter.form is Form.FOLIO:
             return str(to_wire(value, parameter.name, problems))
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
@@ -115,8 +113,10 @@ def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
 
 
 def _check_text(parameter: Parameter, text: str, problems: Problems) -> None:
-    has_effect_if_empty = parameter.where != "query"  # an empty filter has none
-    least = parameter.minimum or (0 if has_effect_if_empty else 1)
+    # an empty filter has no effect
+    least = 1 if parameter.where == "query" else 0
+    if parameter.minimum:
+        least = parameter.minimum
     if parameter.choices and text not in parameter.choices:
         problems.append(
             f"{parameter.name}: {quoted(text)} is not one of {', '.join(parameter.choices)}"
@@ -134,12 +134,18 @@ def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
     high = parameter.maximum
     if isinstance(value, bool) or not isinstance(value, int):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a whole number")
-    elif (low is not None and value < low) or (high is not None and value > high):
+    elif not _is_between(value, low, high):
         bounds = f"from {low} to {high}" if high is not None else f"{low} or more"
         problems.append(f"{parameter.name}: is {value}, not {bounds}")
     else:
         return int(value)
     return 0
+
+
+def _is_between(value: int, low: int | None, high: int | None) -> bool:
+    if low is not None and value < low:
+        return False
+    return high is None or value <= high
 
 
 def _flag(parameter: Parameter, value: Given, problems: Problems) -> Wire:

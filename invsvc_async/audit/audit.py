@@ -42,7 +42,7 @@ class Audit:
     A search for duplicates in the lists of the service.  It only reads.
 
     ``with Audit(client) as audit: await audit.read()``, then iterate over :meth:`duplicates`.  If the reading
-    is cancelled or fails, that has what was found until then.
+    is cancelled or fails, ``duplicates`` has what was found until then.
 
     *lists* are those to search, of ``invoices.egress``, ``invoices.payment_complements`` and
     ``webhooks.list``; by default all.  *within* is how many seconds may lie between two invoices that are
@@ -84,7 +84,8 @@ class Audit:
             for name in self.lists
             if name not in LISTS
         ]
-        if not (is_number(self.within) and 0 <= self.within < inf):
+        is_duration = is_number(self.within) and 0 <= self.within < inf
+        if not is_duration:
             problems.append("within: must be a number of seconds, 0 or more")
         if problems:
             raise InvalidRequestError(problems)
@@ -134,7 +135,7 @@ class Audit:
 
     @property
     def gaps(self) -> list[str]:
-        """Why there may be others, in words; empty if there are none."""
+        """Why there may be more duplicates than were found, in words; empty if all were found."""
         found = []
         if not self._has_ended:
             found.append("the reading did not end")
@@ -187,10 +188,10 @@ class Audit:
 
     def duplicates(self) -> Iterator[Duplicate]:
         """
-        Yield the duplicates among what was read: of each list first those that are certain.
+        Yield the duplicates in the lists that were read; of each list the certain duplicates first.
 
-        ``counts`` has, by their certainty, how many were yielded that are open, and ``closed`` how many that
-        are not: at most one of them is in effect.
+        ``counts`` has how many open duplicates were yielded, by their certainty, and ``closed`` how many
+        others: of these, at most one item is in effect.
 
         Raises:
             JournalError: The temporary file cannot be read.

@@ -115,12 +115,13 @@ def _item(item: InvoiceItem) -> Wire:
 
 def _related_of(invoice: Invoice) -> bytes | None:
     relations = _strict(invoice, "related_documents") or ()
+    if not relations:
+        return None
     return _digest(
         [
             [_strict(each, "relationship"), _plain(_strict(each, "documents"))]
             for each in relations
         ]
-        or None
     )
 
 
@@ -129,7 +130,7 @@ def _strict(item: Model, name: str) -> Any:  # Any: a field's value
     Return a field, ``None`` if it is absent.
 
     Raises:
-        FieldError: Its value does not fit it.
+        FieldError: Its value does not fit its type.
     """
     try:
         return getattr(item, name)

@@ -28,7 +28,7 @@ CREATE TABLE invoices (
 );
 BEGIN;
 """
-# An invoice that is listed again, because others were made meanwhile, is not another one.
+# An invoice may be listed again, because others were made meanwhile: it replaces its first row.
 _ADD = """
 INSERT INTO invoices (uuid, created, in_effect, key, content, related, facts) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (uuid) DO UPDATE SET created = excluded.created, in_effect = excluded.in_effect,
@@ -86,7 +86,7 @@ class FingerprintTable:
         self._db.executescript(_TABLE)
 
     def close(self) -> None:
-        """Delete it."""
+        """Delete the table."""
         self._db.close()
 
     def add(self, fingerprint: Fingerprint) -> None:

@@ -42,7 +42,7 @@ def duplicates_of(hooks: Iterable[Webhook]) -> Iterator[Duplicate]:
     for group in _grouped(known, normal_url):
         yield _equal(group)
     for group in _grouped(known, url_key):
-        # those of one URL were told before
+        # webhooks with one URL were yielded above
         if len({normal_url(hook.url) for hook in group}) > 1:
             yield _duplicate(group, Certainty.LIKELY, _SPELT_ALIKE)
 
@@ -58,7 +58,7 @@ def _grouped(
 
 
 def _equal(group: list[Webhook]) -> Duplicate:
-    """Return what webhooks with equal URLs and events are."""
+    """Return the duplicate that webhooks with equal URLs and events are."""
     tags = {_tag_of(hook) for hook in group}
     if len(tags) == 1 and None not in tags:
         return _duplicate(group, Certainty.CERTAIN, _ONE_WRITE)

@@ -193,19 +193,22 @@ def run(arguments: Sequence[str]) -> int:
     _prepare_standard_streams()
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = [each for each in arguments[:end] if each != "--debug"]
-    debug = ["--debug"] * (len(words) < end)  # people append it to a failed command
+    # anywhere: people append it to a failed command
+    is_debug = len(words) < end
+    if is_debug:
+        words.insert(0, "--debug")
     restored = as_json.set("--json" in arguments[:end])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
-            code = _code_of([*debug, *words, *arguments[end:]])
+            code = _code_of([*words, *arguments[end:]])
         with errors_naming("stdout"):
             sys.stdout.flush()  # while errors can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
         discard_output()
         return Exit.FAILED
     except Exception as error:
-        if debug:
+        if is_debug:
             raise
         return _report(error)
     finally:
@@ -215,7 +218,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _prepare_standard_streams() -> None:
     """
-    Replace closed ones (``<&-``) by the null device, before a journal or socket gets their numbers.
+    Replace closed streams (``<&-``) by the null device, before a journal or socket gets their numbers.
 
     The others replace characters that they lack, and write line ends as they are: Windows would change them,
     also within cells of CSV.

@@ -18,9 +18,12 @@ _SQLITE = b"SQLite format 3\0"
 
 def existing_file(file: Path | None) -> Path | None:
     """Check that an input file exists; ``-`` is standard input."""
-    if file is not None and str(file) != "-" and (file.is_dir() or not file.exists()):
-        why = "is a directory" if file.is_dir() else "does not exist"
-        raise misuse(f"file {str(file)!r} {why}")
+    if file is None or str(file) == "-":
+        return file
+    if file.is_dir():
+        raise misuse(f"file {str(file)!r} is a directory")
+    if not file.exists():
+        raise misuse(f"file {str(file)!r} does not exist")
     return file
 
 
@@ -58,9 +61,10 @@ def _place_of(file: Path | str | None) -> Path | None:
         return None
     try:
         place = Path(file).resolve()
-        return place if place.is_file() or not place.exists() else None
+        is_device = place.exists() and not place.is_file()
     except OSError:  # reported when the file is opened
         return None
+    return None if is_device else place
 
 
 def content_of(file: Path) -> bytes:

@@ -166,9 +166,8 @@ def number(
         try:
             found = kind(text)
         except (ValueError, OverflowError):
-            raise misuse(
-                f"must be a {'whole ' * (kind is int)}number, not {text!r}"
-            ) from None
+            wanted = "a whole number" if kind is int else "a number"
+            raise misuse(f"must be {wanted}, not {text!r}") from None
         if not least <= found <= most:
             upper = f" and at most {most:,}" if most < _INFINITE else ""
             raise misuse(f"must be at least {least:,}{upper}, not {text}")
@@ -315,21 +314,23 @@ def confirm(question: str) -> None:
 
 def check_url(url: str, option: str, *, insecure: bool) -> None:
     """Check that events and their secrets can be sent to *url*, the value of *option*."""
-    valid = False
-    with suppress(ValueError):  # whose text may be a part of a password
-        parts = urlsplit(url)
-        valid = (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and parts.port != 0
-        )
-    if not valid:
+    if not _is_http(url):
         raise misuse("must be an http(s) URL", option)
     if is_insecure(url) and not insecure:
         raise misuse(
             "is plain HTTP to another machine. Use https, or --allow-insecure-http",
             option,
         )
+
+
+def _is_http(url: str) -> bool:
+    """Return whether *url* is an address of HTTP or HTTPS."""
+    with suppress(ValueError):  # whose text may be a part of a password
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            return False
+        return parts.port != 0
+    return False
 
 
 def is_insecure(url: str) -> bool:

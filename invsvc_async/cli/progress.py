@@ -85,11 +85,14 @@ class _SpokenSteps:
 @contextmanager
 def batch_bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
     """Show the progress as a bar if stderr is a terminal, and as lines if stdout is none; not as JSON."""
-    shown, err, said = shown and not as_json.get(), console(stderr=True), monotonic()
+    shown = shown and not as_json.get()
+    prints_lines = shown and not is_terminal(sys.stdout)
+    err = console(stderr=True)
+    said = monotonic()
 
     def print_line(progress: Progress) -> None:
         nonlocal said
-        if shown and not is_terminal(sys.stdout) and monotonic() >= said + _EVERY:
+        if prints_lines and monotonic() >= said + _EVERY:
             said = monotonic()
             with suppress(OSError):  # reported at the end
                 say(f"{_whole(progress, total)}; {_this_run(progress)}")

@@ -13,6 +13,8 @@ from invsvc_async.cli.store_views import TableView, as_date
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from invsvc_async.batch.reports.summary import Report
 
 INPUT_INCOMPLETE = "incomplete: run it again to its end"
@@ -34,40 +36,48 @@ def operations_table(report: Report) -> TableView:
 
 def report_in_words(report: Report) -> list[tuple[str, str]]:
     """Return names and texts of what people are shown of the whole store."""
-    facts = _facts(report)
-    return [(name, text) for name, text in facts.items() if isinstance(text, str)]
+    return [*_amounts(report), *_troubles(report)]
 
 
-def _facts(report: Report) -> dict[str, object]:
+def _amounts(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield how many writes and requests there were, and how fast they were."""
     summary = report.summary
-    left = report.summary.to_do + report.summary.sending
-    sent = (
-        f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
-    )
-    limits = sorted(report.limits.items(), key=lambda each: -each[1])
-    faults = ", ".join(
-        f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)
-    )
+    left = summary.to_do + summary.sending
+    yield "writes", f"{summary.total:,}, {left:,} of them open"
+    if report.first_due is not None:
+        first = f"the first one at {as_date(report.first_due)}"
+        yield "not due", f"{report.not_due:,}, {first}"
+    if report.runs:
+        rate = f"{report.rate:,.1f} a second while it ran"
+        yield "rate", f"{rate}, {report.active_seconds:,.0f} s"
+    median = f"median {report.quantile(0.5):.3g} s"
+    yield "time to verdict", f"{median}, p99 {report.quantile(0.99):.3g} s"
+    sent = counted(report.attempts, "write")
+    again = f"{report.resends:,} sent again on proof"
+    yield "requests", f"{sent} ({again}), {counted(report.reads, 'read')}"
+
+
+def _troubles(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield what went wrong or slowly, and what a person has to look at."""
+    summary = report.summary
+    if report.faults:
+        found = report.faults.most_common(8)
+        yield "failures", ", ".join(f"{count:,} x {kind}" for kind, count in found)
+    if report.limits:
+        limits = sorted(report.limits.items(), key=lambda each: -each[1])
+        words = (f"{why} {seconds:.0f} s" for why, seconds in limits)
+        yield "limited by", ", ".join(words)
     killed = sum(run.is_lost for run in report.runs)
-    discarded = report.secrets_discarded if report.kind == "batch" else 0
-    lost = f"{report.lost:,} lost webhook secrets"
-    return {
-        "writes": f"{summary.total:,}, {left:,} of them open",
-        "not due": report.first_due is not None
-        and f"{report.not_due:,}, the first one at {as_date(report.first_due)}",
-        "rate": report.runs
-        and f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s",
-        "time to verdict": f"median {report.quantile(0.5):.3g} s, p99 {report.quantile(0.99):.3g} s",
-        "requests": f"{sent}, {counted(report.reads, 'read')}",
-        "failures": faults or None,
-        "limited by": limits
-        and ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits),
-        "killed": killed
-        and f"{killed:,} of {len(report.runs):,} processes, or their machines were lost",
-        "input": summary.open_inputs and INPUT_INCOMPLETE,
-        "secrets": discarded and f"{discarded:,} {_DISCARDED}",
-        "look at": (report.duplicates or report.lost)
-        and f"{report.duplicates:,} duplicate effects, {lost}",
-        "replaced": report.replaced
-        and f"{counted(report.replaced, 'webhook')} with lost secrets, by others",
-    }
+    if killed:
+        of = f"{killed:,} of {len(report.runs):,} processes"
+        yield "killed", f"{of}, or their machines were lost"
+    if summary.open_inputs:
+        yield "input", INPUT_INCOMPLETE
+    if report.kind == "batch" and report.secrets_discarded:
+        yield "secrets", f"{report.secrets_discarded:,} {_DISCARDED}"
+    if report.duplicates or report.lost:
+        lost = f"{report.lost:,} lost webhook secrets"
+        yield "look at", f"{report.duplicates:,} duplicate effects, {lost}"
+    if report.replaced:
+        replaced = counted(report.replaced, "webhook")
+        yield "replaced", f"{replaced} with lost secrets, by others"

@@ -58,12 +58,10 @@ class Listing(NamedTuple):
         """Return the writes as a table, with or without their namespace."""
         names = ["namespace"] if namespace else []
         names += ["key", "operation", "thing", "state"]
-        names += [
-            name
-            for name in ("labels", "due_at")
-            if any(name in row for row in self.rows)
-        ]
-        names += ["attempts"]
+        for name in ("labels", "due_at"):
+            if any(name in row for row in self.rows):
+                names.append(name)
+        names.append("attempts")
         return TableView(
             titles=[*(name.replace("_", " ") for name in names), "age", ""],
             rows=[_cells(row, names) for row in self.rows],
@@ -105,7 +103,7 @@ async def listing_of(
 
 
 async def facts_of(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
-    """Return what is known of the write of *entry*: its verdict, or why it waits."""
+    """Return the facts of the write of *entry*: its verdict, or why it waits."""
     from invsvc_async.batch.entries import results_in
     from invsvc_async.batch.reports.not_applied import plain_result
 

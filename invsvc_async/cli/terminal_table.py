@@ -92,11 +92,13 @@ def _columns(
     titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]
 ) -> list[_Column]:
     """Return the columns that are not empty; those whose numbers are in *right* are aligned there."""
-    return [
-        _column(title, [row[number] for row in rows], is_right=number in right)
-        for number, title in enumerate(titles)
-        if not rows or any(row[number] for row in rows)
-    ]
+    columns: list[_Column] = []
+    for number, title in enumerate(titles):
+        texts = [row[number] for row in rows]
+        is_empty = bool(rows) and not any(texts)
+        if not is_empty:
+            columns.append(_column(title, texts, is_right=number in right))
+    return columns
 
 
 def _print_rows_as_fields(out: Console, columns: Sequence[_Column]) -> None:

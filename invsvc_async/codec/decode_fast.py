@@ -275,9 +275,9 @@ _CONVERTED: Mapping[Any, str] = {
 
 def _stays(hint: Any) -> bool:
     """Return whether a mirror has values of this type as the model has them."""
-    return not (is_model(hint) or enum_in(hint) or hint in _CONVERTED) and all(
-        map(_stays, get_args(hint))
-    )
+    if is_model(hint) or enum_in(hint) or hint in _CONVERTED:
+        return False
+    return all(map(_stays, get_args(hint)))
 
 
 class _Wholes(dict[int, Decimal]):

@@ -210,8 +210,7 @@ def _fill(made: Any, field: WireField, hook: Hook, value: object) -> None:
         )
         return
     setattr(made, field.name, found)
-    if (type(found) is float or type(value) is Decimal) and str(
-        unstructure(found)
-    ) != str(value):
+    is_number = type(found) is float or type(value) is Decimal
+    if is_number and str(unstructure(found)) != str(value):
         # The same number, but it would be encoded with other digits.
         add_flaws(made).spelt[field.name] = found, value

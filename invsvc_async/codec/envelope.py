@@ -180,11 +180,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.raw is None:
             return None
-        return (
-            [loads(item) for item in self.raw]
-            if isinstance(self.raw, list)
-            else loads(self.raw)
-        )
+        if isinstance(self.raw, list):
+            return [loads(item) for item in self.raw]
+        return loads(self.raw)
 
     @property
     def extra(self) -> Mapping[str, Any]:
@@ -397,19 +395,17 @@ def _whole(value: object) -> int | None:
         return value
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
-    if isinstance(value, Decimal):
-        return (
-            int(value)
-            if value.adjusted() < 16 and value == value.to_integral_value()
-            else None
-        )
-    return None
+    if not isinstance(value, Decimal) or value.adjusted() >= 16:
+        return None
+    return int(value) if value == value.to_integral_value() else None
 
 
 def _stamp(value: object) -> int | None:
     """Return a time in ms, or ``None`` if it is outside the range of ``datetime``."""
     ms = _whole(value)
-    return ms if ms is not None and _FIRST <= ms <= _LAST else None
+    if ms is None or not _FIRST <= ms <= _LAST:
+        return None
+    return ms
 
 
 # What is made of a member that is not as the specification describes it: it is dropped, unless it is plain.
@@ -428,8 +424,10 @@ def _is_shallow(value: object, levels: int = 32) -> bool:
     """Return whether *value* is shallow enough for ``repr`` and ``pickle``, which are recursive."""
     if not (is_object(value) or is_array(value)):
         return True
+    if levels <= 0:
+        return False
     inner = value.values() if is_object(value) else value
-    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
+    return all(_is_shallow(each, levels - 1) for each in inner)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -439,7 +437,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return float(said)
     until = _http_date(said)
     now = _http_date(headers.get("Date", ""))
-    return max((until - now).total_seconds(), 0.0) if until and now else None
+    if until is None or now is None:
+        return None
+    return max((until - now).total_seconds(), 0.0)
 
 
 def _http_date(text: str) -> datetime | None:

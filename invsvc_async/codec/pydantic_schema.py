@@ -114,16 +114,16 @@ def _encoder(
         info: core_schema.SerializationInfo,
     ) -> Wire:
         full = is_object(info.context) and info.context.get("full") is True
-        plain = (
-            jsonable(value, full=full)
-            if info.mode == "json"
-            else value._to_public(unstructure, full=full)
-        )
+        if info.mode == "json":
+            plain = jsonable(value, full=full)
+        else:
+            plain = value._to_public(unstructure, full=full)
         if info.exclude_none:
-            plain = _without_none(
-                source if cls and isinstance(value, cls) else type(value), plain
-            )
-        return plain if info.include is None and info.exclude is None else other(plain)
+            is_of_source = cls is not None and isinstance(value, cls)
+            plain = _without_none(source if is_of_source else type(value), plain)
+        if info.include is None and info.exclude is None:
+            return plain
+        return other(plain)
 
     # The inner schema is for plain data, to which pydantic applies its filters.
     return core_schema.wrap_serializer_function_ser_schema(
@@ -157,12 +157,8 @@ def _by_part(convert: Callable[[Any, Wire], Wire], hint: Any, plain: Wire) -> Wi
     """Convert each item or field of *plain* by its type.  Data without a declared type does not change."""
     kind = _without_null(hint)
     origin = get_origin(kind)
-    if is_array(plain):
-        return (
-            [convert(get_args(kind)[0], each) for each in plain]
-            if origin is tuple
-            else plain
-        )
+    if is_array(plain) and origin is tuple:
+        return [convert(get_args(kind)[0], each) for each in plain]
     if not is_object(plain):
         return plain
     if origin is Mapping:

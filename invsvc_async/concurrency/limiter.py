@@ -61,9 +61,9 @@ class Limiter:
         """Start a request if the limit allows it.  Return whether it does; if not, use :meth:`wait`."""
         calls = self._running["call"]
         settling = self._running["settle"]
-        if len(calls) + len(settling) >= self.total or (
-            lane == "call" and len(calls) >= self._for_calls
-        ):
+        if len(calls) + len(settling) >= self.total:
+            return False
+        if lane == "call" and len(calls) >= self._for_calls:
             return False
         self._running[lane].add(object() if request is None else request)
         return True
@@ -94,11 +94,11 @@ class Limiter:
 
     def _hand_out(self) -> None:
         while self.in_use < self.total:
-            due: list[tuple[tuple[asyncio.Future[None], tuple[int, object]], Lane]] = [
-                (next(iter(queue.items())), lane)
-                for lane, queue in self._queues.items()
-                if queue and (lane == "settle" or self.calls < self._for_calls)
-            ]
+            due: list[tuple[tuple[asyncio.Future[None], tuple[int, object]], Lane]] = []
+            for lane, queue in self._queues.items():
+                may_start = lane == "settle" or self.calls < self._for_calls
+                if queue and may_start:
+                    due.append((next(iter(queue.items())), lane))
             if not due:
                 return
             # The one that has waited longest.

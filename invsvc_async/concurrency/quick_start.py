@@ -56,7 +56,7 @@ class QuickStart:
         return growth >= APART and rise > allowed
 
     def next_size(self, this: Round, answers: AnswerSums, size: int) -> int:
-        """Return the size after *size*, given that its round *this*, of *answers*, was not slower."""
+        """Return the size after *size*, whose round *this*, with *answers*, was not slower."""
         if not this.is_full(size):
             # A leap that is not used is taken back: it would hide from which size on latency rises.
             return min(size, max(2 * self.good, self._first))

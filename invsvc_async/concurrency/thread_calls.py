@@ -68,7 +68,7 @@ class ThreadCall(Generic[T]):
             self._bell.acquire(timeout=PULSE)
 
     def result(self) -> T:
-        """Return the result of the call, or raise its exception. It must have one."""
+        """Return the result of the call, or raise its exception. The call must have ended."""
         if self._error is not None:
             raise self._error
         return self._value[0]

@@ -236,9 +236,11 @@ def _report(
 
 def _made(asked: RequestedWrite, line: Mapping[str, Any]) -> str | None:
     """Return the id in the line of a create; ``None`` without one, or for another write."""
-    known_as = line.get("id")
     is_create = asked.thing is None
-    return known_as if is_create and isinstance(known_as, str) else None
+    if not is_create:
+        return None
+    known_as = line.get("id")
+    return known_as if isinstance(known_as, str) else None
 
 
 def _told(line: Mapping[str, Any], verdict: Verdict, made: str | None) -> Told | None:

@@ -145,14 +145,16 @@ class Prober:
         except InvsvcError as error:
             return ReadResult(status=None, own=False, error=str(error))
         self.seconds.append(clock.now() - begun)
-        # some are nested
-        data = envelope.data.get("data") if is_object(envelope.data) else envelope.data
-        items = (
-            [dict(each) for each in data if is_object(each)]
-            if isinstance(data, list)
-            else []
-        )
+        items = _objects_in(envelope.data)
         return ReadResult(status=200, items=items, next=envelope.next)
+
+
+def _objects_in(payload: object) -> list[WireObject]:
+    """Return the items of a list, which may be nested in a member ``data``."""
+    items = payload.get("data") if is_object(payload) else payload
+    if not isinstance(items, list):
+        return []
+    return [dict(each) for each in items if is_object(each)]
 
 
 @attrs.frozen(kw_only=True)
@@ -218,7 +220,8 @@ async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Name
     unclear = False
     for name in names:
         sign = await _sign(listing, role, name)
-        if sign == "shown" or (sign in _REASONS and role in _WITHOUT_EFFECT):
+        is_enough = sign in _REASONS and role in _WITHOUT_EFFECT
+        if sign == "shown" or is_enough:
             return Named(role=role, name=name, certain=True, why=_REASONS[sign])
         if sign in _REASONS and known is None:
             why = f"{_REASONS[sign]}, but no effect shows"
@@ -241,7 +244,9 @@ async def _sign(listing: _ProbedList, role: str, name: str) -> Sign:
     if reaction == "ignored":
         return "ignored"
     effect = await _effect(listing, role, name)
-    return reaction if reaction in _REASONS and effect != "shown" else effect
+    if effect == "shown" or reaction not in _REASONS:
+        return effect
+    return reaction
 
 
 async def _reaction(listing: _ProbedList, role: str, name: str) -> Sign:

@@ -28,6 +28,7 @@ _NUMBER = re.compile(
 _EPOCH = re.compile("[0-9]{1,7}|[0-9]{9,18}")  # ms; 20260501 is a date
 _LAST = 253_402_300_800_000  # ms: the year 10000
 _MOST = 1000  # columns
+_NO_TIME = "is neither a time in ISO 8601 nor epoch ms"
 
 
 @attrs.define
@@ -169,8 +170,10 @@ def moment(value: object, zone: tzinfo | None) -> Wire:
         value = datetime.combine(value, time.min)
     if isinstance(value, datetime):
         return unstructure(value if value.tzinfo else _placed(value, zone))
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LAST:
-        raise ValueError("is neither a time in ISO 8601 nor epoch ms")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(_NO_TIME)  # noqa: TRY004 - of a row
+    if not 0 <= value < _LAST:
+        raise ValueError(_NO_TIME)
     return value
 
 

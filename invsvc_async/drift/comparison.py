@@ -4,44 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     Callable,
     Iterable,
-    Iterator,
     Mapping,
 )
-from contextlib import aclosing, closing, nullcontext, suppress
+from contextlib import aclosing, closing, suppress
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import attrs
 
 from invsvc_async import models
 from invsvc_async.client import Client, options_of
-from invsvc_async.codec import envelope, unstructure
+from invsvc_async.codec import unstructure
 from invsvc_async.drift.columns import RowColumns, at, moment, words_of
+from invsvc_async.drift.row_files import rows_of_file
 from invsvc_async.drift.table import Difference, Kind, Table
 from invsvc_async.errors import (
     FilterNotHonouredError,
     InvalidRequestError,
     NotFoundError,
-    UnreadableResponseError,
     ValidationFailedError,
 )
-from invsvc_async.export.files import (
-    MAX_ROW,
-    NOT_UTF_8,
-    Form,
-    csv_rows,
-    pyarrow,
-    text_of,
-)
+from invsvc_async.export.files import Form, text_of
 from invsvc_async.export.walk import format_of
 from invsvc_async.resources.by_name import called
 from invsvc_async.storage.sqlite_file import in_words
@@ -58,7 +48,21 @@ _LARGEST = 100  # items of a page
 _STEP = 128  # rows that are stored before other tasks may run
 _NAMED = 20  # bad rows in an error
 _READINGS = 5  # of the service, if what differs changes from one to the next
-_AT_ONCE = 1000  # rows of Parquet
+
+
+class TimeWindow(NamedTuple):
+    """The times from *first* until before *end*, both in epoch ms; ``None`` is no bound."""
+
+    first: Any  # epoch ms, or None
+    end: Any  # the same
+
+    def contains(self, created: object) -> bool:
+        """Return whether a time is in the window; an unknown one counts as inside."""
+        if not isinstance(created, (int, Decimal)):
+            return True
+        if self.first is not None and created < self.first:
+            return False
+        return self.end is None or created < self.end
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -108,7 +112,7 @@ class Comparison:
     items_read: int = attrs.field(default=0, init=False)
     complete: bool = attrs.field(default=True, init=False)
     _columns: RowColumns = attrs.field(init=False)
-    _window: tuple[Any, Any] = attrs.field(init=False)  # Any: epoch ms, or None
+    _window: TimeWindow = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         if self.what not in LISTS:
@@ -129,13 +133,16 @@ class Comparison:
         self._columns = RowColumns(
             model, key, self.fields, self.zone, self.form == "csv"
         )
-        self._window = self._moment("created_from"), self._moment("created_to")
+        self._window = TimeWindow(
+            first=self._moment("created_from"), end=self._moment("created_to")
+        )
 
     @property
     def columns(self) -> dict[str, str | None]:
         """The columns of the rows read so far, each with the field that it is compared with."""
         return {
-            column: field and field[0] for column, field in self._columns.found.items()
+            column: None if field is None else field[0]
+            for column, field in self._columns.found.items()
         }
 
     def _moment(self, name: str) -> Any:  # Any: epoch ms, or None
@@ -168,7 +175,7 @@ class Comparison:
             async for line, row in rows:
                 try:
                     key, cells = self._columns.read(row)
-                    inside = self._is_inside(cells.get("created_at"))
+                    inside = self._window.contains(cells.get("created_at"))
                     table.add(key, line, cells, inside=inside)
                     self.rows_outside += not inside
                 except ValueError as error:
@@ -201,15 +208,6 @@ class Comparison:
         setattr(self, name, getattr(self, name) + 1)
         if self.on_read is not None:
             self.on_read()
-
-    def _is_inside(self, created: object) -> bool:
-        """Return whether a time is in the window; an unknown one counts as inside."""
-        after, before = self._window
-        if not isinstance(created, (int, Decimal)):
-            return True
-        if after is not None and created < after:
-            return False
-        return before is None or created < before
 
     async def _read(self, table: Table) -> None:
         """Read the list, and then what is in doubt again, until nothing is."""
@@ -284,74 +282,10 @@ class Comparison:
         if reading == 1:
             self._count("items_read")
         is_in_doubt = reading == 1 or shown == 1
-        if not is_in_doubt or not self._is_inside(created):
+        if not is_in_doubt or not self._window.contains(created):
             return
         fields = self._columns.differing(cells, plain) if times == 1 else []
         kind = Kind.DIFFERENT if fields else None
         if not times:
             kind = Kind.NOT_IN_ROWS
         table.meet(key, created, reading, kind, fields)
-
-
-# --- files
-
-
-def rows_of_file(
-    name: str, form: Form | None, delimiter: str
-) -> Iterator[tuple[int, object]]:
-    """Yield each row of a file (``-`` is standard input) with its line, or in Parquet its number, from 1."""
-    with (
-        nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file
-    ):
-        try:
-            match form:
-                case "parquet":
-                    yield from enumerate(_parquet_rows(file), 1)
-                case "csv":
-                    yield from _csv_rows(file, delimiter)
-                case _:
-                    yield from _json_rows(file)
-        except ValueError as error:
-            words = f"{name}: {words_of(error)}"
-            raise InvalidRequestError(
-                words, hint="Nothing was compared. Correct the file."
-            ) from None
-
-
-def _parquet_rows(file: BinaryIO) -> Iterator[object]:
-    for batch in pyarrow("pyarrow.parquet").ParquetFile(file).iter_batches(_AT_ONCE):
-        yield from batch.to_pylist()
-
-
-def _json_rows(file: BinaryIO) -> Iterator[tuple[int, object]]:
-    number = 0
-    for number, line in enumerate(iter(partial(file.readline, MAX_ROW + 1), b""), 1):
-        if len(line) > MAX_ROW:
-            raise ValueError(f"line {number}: is longer than {MAX_ROW:,} bytes")
-        try:
-            text = line.decode("utf-8" if number > 1 else "utf-8-sig").strip()
-            if text:
-                yield number, envelope.loads(text.encode())
-        except UnicodeDecodeError:
-            raise ValueError(f"line {number}: {NOT_UTF_8}") from None
-        except UnreadableResponseError as error:
-            raise ValueError(f"line {number}: {words_of(error)}") from None
-    if not number:
-        raise ValueError("is empty")
-
-
-def _csv_rows(file: BinaryIO, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
-    rows = csv_rows(file.readline, delimiter)
-    line, header = next(rows, (0, []))
-    if not line:
-        raise ValueError("is empty")
-    named = Counter(filter(None, header))
-    twice = [name for name, count in named.items() if count > 1]
-    if twice:
-        raise ValueError(f"line {line}: has two columns with the name {twice[0]!r}")
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise ValueError(
-                f"line {line}: has {len(cells)} cells, but the first line has {len(header)}"
-            )
-        yield line, dict(zip(header, cells, strict=True))

@@ -169,6 +169,8 @@ class Table:
 
 def _note_on(key: str | None) -> str:
     """Return what a reader may not see in a key; empty if there is nothing."""
-    if key is None or (key == key.strip(" ") and key.isprintable()):
+    if key is None:
+        return ""
+    if key == key.strip(" ") and key.isprintable():
         return ""
     return f"its key has white space or hidden characters: {key!r}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST: Final = 100_000  # entries that are counted
 
 
-class Backlog(NamedTuple):
+class StoreBacklog(NamedTuple):
     """
     The writes and verdicts that wait in a store, or in several stores of the same kind.
 
@@ -35,10 +35,10 @@ class Backlog(NamedTuple):
     untold: int
     lanes: int
 
-    def with_other(self, other: Backlog) -> Backlog:
+    def with_other(self, other: StoreBacklog) -> StoreBacklog:
         """Return that of both."""
         oldest = max(self.oldest, other.oldest)
-        return Backlog(
+        return StoreBacklog(
             self.open + other.open,
             oldest,
             self.untold + other.untold,
@@ -58,12 +58,12 @@ class Backlogs:
         self, stores: Mapping[Leases, tuple[str, asyncio.AbstractEventLoop]]
     ) -> None:
         self._stores = stores
-        self._found: WeakKeyDictionary[Leases, Backlog] = WeakKeyDictionary()
+        self._found: WeakKeyDictionary[Leases, StoreBacklog] = WeakKeyDictionary()
         self._asking: set[asyncio.Task[None]] = set()
 
-    def found(self) -> dict[str, Backlog]:
+    def found(self) -> dict[str, StoreBacklog]:
         """Return by kind of store what was found last."""
-        found: dict[str, Backlog] = {}
+        found: dict[str, StoreBacklog] = {}
         for leases, (kind, _) in [*self._stores.items()]:
             if (mine := self._found.get(leases)) is not None:
                 found[kind] = found[kind].with_other(mine) if kind in found else mine
@@ -92,4 +92,4 @@ class Backlogs:
             self._found.pop(leases, None)
             return
         since = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
-        self._found[leases] = Backlog(many, since, untold, len(leases.lanes))
+        self._found[leases] = StoreBacklog(many, since, untold, len(leases.lanes))

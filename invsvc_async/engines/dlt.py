@@ -95,9 +95,8 @@ def writes(
 
 
 def _failure_of(counts: Counts) -> type[Exception]:
-    """Return the error of a batch, by which dlt runs it again if that may apply more rows."""
-    failures: tuple[type[Exception], type[Exception]] = (
-        DestinationTerminalException,
-        DestinationTransientException,
-    )
-    return failures[counts["again"] > 0]
+    """Return the error of a batch: a transient one, if dlt may apply more rows by running it again."""
+    failure: type[Exception] = DestinationTerminalException
+    if counts["again"] > 0:
+        failure = DestinationTransientException
+    return failure

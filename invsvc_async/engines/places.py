@@ -1,11 +1,10 @@
 """
 The places of rows that are sent at the same time.
 
-A row has a place from before its write begins until the end of its first request. While it is settled, it has
-none, and for a request that is sent again, it takes one first, before new rows. Nor does a row keep its place
-that sends nothing for a while, because it waits for an earlier write to the same thing, or for a process that
-has its key. So rows in doubt keep no new row from being sent. A request that hangs keeps its place until it
-is answered or times out.
+A row has a place from before its write begins until the end of its first request. It has none while it is
+settled; to send again, it acquires one before new rows do. A row that sends nothing for a while loses its
+place, too: it waits for an earlier write to the same thing, or for a process that has its key. So rows in
+doubt keep no new row from being sent. A request that hangs keeps its place until it is answered or times out.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class RowPlaces:
         self._new: deque[asyncio.Future[None]] = deque()
         self._again: deque[asyncio.Future[None]] = deque()
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Wait for a place for a new row, then for its turn by the rate. Rows get places in their order."""
         await self._turn(self._new)
         if self._pace is None:
@@ -53,15 +52,15 @@ class RowPlaces:
         try:
             await asyncio.sleep(self._pace.wait_for_start(now))
         except BaseException:
-            self.leave()
+            self.release()
             raise
 
-    async def take_again(self) -> None:
-        """Wait for a place for a row that has begun: it goes before new ones."""
+    async def acquire_again(self) -> None:
+        """Wait for a place for a row that has begun, before new rows."""
         await self._turn(self._again)
 
-    def leave(self) -> None:
-        """Free a place: give it to a row that waits for one."""
+    def release(self) -> None:
+        """Free a place for the row that is next; rows that have begun come before new rows."""
         for waiting in (self._again, self._new):
             while waiting:
                 turn = waiting.popleft()
@@ -80,7 +79,7 @@ class RowPlaces:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.leave()  # the place was given at the same moment
+                self.release()  # the place was given at the same moment
             raise
 
 
@@ -92,32 +91,32 @@ class RowPlace:
         self._is_held = False
         self._is_sending = False
 
-    async def take(self) -> None:
-        """Acquire it for a new row, which keeps it for a while, also if it sends nothing."""
-        await self._places.take()
+    async def acquire(self) -> None:
+        """Acquire the place for a new row; it is released after a while in which the row sends nothing."""
+        await self._places.acquire()
         self._is_held = True
-        asyncio.get_running_loop().call_later(_PATIENCE, self._leave_unless_sending)
+        asyncio.get_running_loop().call_later(_PATIENCE, self._release_unless_sending)
 
     def keep(self) -> bool:
-        """Keep it for a request. Return ``False`` if it is to be taken again."""
+        """Keep the place for a request. Return ``False`` if it has to be acquired again."""
         self._is_sending = True
         return self._is_held
 
-    async def take_again(self) -> None:
-        """Acquire it again for a request, before new rows."""
-        await self._places.take_again()
+    async def acquire_again(self) -> None:
+        """Acquire the place again for a request, before new rows."""
+        await self._places.acquire_again()
         self._is_held = True
 
-    def leave(self) -> None:
-        """Free it, if it is held."""
+    def release(self) -> None:
+        """Release the place, if it is held."""
         self._is_sending = False
         if self._is_held:
             self._is_held = False
-            self._places.leave()
+            self._places.release()
 
-    def _leave_unless_sending(self) -> None:
+    def _release_unless_sending(self) -> None:
         if not self._is_sending:
-            self.leave()
+            self.release()
 
 
 class RowOptions(ClientOptions, kw_only=True, eq=False):
@@ -132,13 +131,13 @@ class RowOptions(ClientOptions, kw_only=True, eq=False):
         return cls(place=place, **given)
 
     async def send(self, request: Request, exchange: Exchange) -> Exchange:
-        """Send *exchange* as the base class does; a write takes its place meanwhile."""
+        """Send *exchange* as the base class does; a write has its place meanwhile."""
         if not exchange.write:
             return await super().send(request, exchange)
         try:
             if not self.place.keep():
                 with self.core.under_way.until_closed():
-                    await self.place.take_again()
+                    await self.place.acquire_again()
             return await super().send(request, exchange)
         finally:
-            self.place.leave()
+            self.place.release()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @attrs.define
 class OpenPortal:
-    """A portal that is open. ``made_by`` is what it was made by, and a digest of the settings then."""
+    """An open portal. ``made_by`` is the function that made its client, and a digest of the settings."""
 
     made_by: tuple[object, bytes]
     portal: Portal
@@ -39,7 +39,8 @@ class OpenPortal:
 
 
 def _settings_digest() -> bytes:
-    """Return a digest of the settings in the environment, whose tokens no frame or repr may show."""
+    """Return a digest of the settings in the environment."""
+    # no local variable has them: tracebacks may show it, and there are tokens in them
     return sha256(
         repr(
             sorted(each for each in os.environ.items() if each[0].startswith("INVSVC_"))
@@ -55,7 +56,7 @@ class _Portals:
         self._open: list[OpenPortal] = []
 
     def lend(self, client: Callable[[], Client]) -> OpenPortal:
-        """Return a portal that *client* makes, or has made in the same environment."""
+        """Return the open portal of *client* with these settings, or open one."""
         made_by = (client, _settings_digest())
         with self._lock:
             found = next((each for each in self._open if each.made_by == made_by), None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome
 
 Plain: TypeAlias = str | bool | None
-# What a sink does that has no results to return, if rows were not applied.
+# What a sink does if rows were not applied, because it has no results to return.
 Incomplete: TypeAlias = Literal["raise", "log"]
 log: logging.Logger = logging.getLogger("invsvc_async.engines")
 NAMES: Final = ("key", "verdict", "id", "message", "replayed", "secret")
@@ -83,7 +83,7 @@ class RowResult:
             message=" ".join(sentence for sentence in sentences if sentence),
             replayed=outcome.replayed,
             secret=getattr(outcome.value, "secret", None) if is_new else None,
-            runs_again=_may_be_applied(outcome),
+            runs_again=_may_run_again(outcome),
         )
 
     @classmethod
@@ -177,11 +177,13 @@ class IncompleteError(InvsvcError):
     """Not all rows of a table were applied. The message has the counts, and the first such row."""
 
 
-def _may_be_applied(outcome: AnyOutcome) -> bool:
-    """Return whether the row may be applied if it is sent again."""
+def _may_run_again(outcome: AnyOutcome) -> bool:
+    """Return whether sending the row again may apply it."""
     if has_newer_write(outcome):
         return False
-    return outcome.verdict in _OPEN or isinstance(outcome.error, RateLimitedError)
+    if outcome.verdict in _OPEN:
+        return True
+    return isinstance(outcome.error, RateLimitedError)
 
 
 def _why(outcome: AnyOutcome) -> str:
@@ -192,13 +194,17 @@ def _why(outcome: AnyOutcome) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
+    """Return *text* with a full stop at its end."""
+    if not text or text.endswith((".", "!", "?")):
+        return text
+    return f"{text}."
 
 
 def _id_of(outcome: AnyOutcome) -> str | None:
     """Return the id of what was written, or of what was to be."""
     value: Any = outcome.value  # Any: the operation says what it is
-    found = value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
-    if not isinstance(found, str):
-        found = next(iter(outcome.started_as.path.values()), None)
-    return found if isinstance(found, str) else None
+    known = value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
+    if isinstance(known, str):
+        return known
+    in_path = next(iter(outcome.started_as.path.values()), None)
+    return in_path if isinstance(in_path, str) else None

@@ -110,7 +110,7 @@ def send_part(
 
 def partition_key(write: AnyWrite) -> str:
     """
-    Return the name of the thing that *write* changes, for engines that can keep rows of one thing together.
+    Return the name of the thing that *write* changes, by which an engine can keep its rows together.
 
     Writes to one thing have one order only within one part of a table, and across parts as they happen to be
     sent. For a create it is what other creates could be mistaken for, such as the URL of a webhook. *write*

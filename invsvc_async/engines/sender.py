@@ -30,7 +30,7 @@ Key: TypeAlias = "str | Callable[[R], object]"
 # Rows under way for each place: in doubt, waiting for another write, or finished and not yet taken.
 AHEAD: Final = 20
 _REMEMBERED: Final = (
-    65_536  # keys of the latest rows, by which a key that comes twice is told
+    65_536  # latest rows, whose keys are compared with those that follow
 )
 _SHARE = "Use journal='postgresql://…', or set INVSVC_JOURNAL to it, which all workers then share."
 
@@ -46,10 +46,11 @@ class Settings(Generic[R]):
     several: bool = False  # processes, of an engine
 
     def __attrs_post_init__(self) -> None:
-        """Check them, before a row is read."""
+        """Check the settings, before a row is read."""
         if not callable(self.write_of):
             raise _misuse("write_of", "takes a function of (client, row)")
-        if not (callable(self.key) or (isinstance(self.key, str) and self.key)):
+        is_column = isinstance(self.key, str) and self.key
+        if not is_column and not callable(self.key):
             raise _misuse("key", "takes the name of a column, or a function of a row")
         if not isinstance(self.concurrency, int) or self.concurrency < 1:
             raise _misuse("concurrency", "takes a whole number, 1 or more")
@@ -75,14 +76,15 @@ class RowSender(Generic[R]):
         self._under_way: dict[Future[RowResult], AnyWrite] = {}
         self._ended: SimpleQueue[Future[RowResult]] = SimpleQueue()
         self._keys: OrderedDict[str, None] = OrderedDict()  # of the latest rows
+        self._has_more_rows = True  # as far as is known
         self._failure: BaseException | None = None
 
     def results(self, rows: Iterable[R]) -> Iterator[RowResult]:
         """
         Send *rows*, and yield their results as they come.
 
-        After an error, no more rows are read; those under way end, and the error is raised then. If the
-        iterator is left early, what is under way is cancelled: run again, the rows go on from there.
+        After an error, no more rows are read; the error is raised once the rows under way have ended. If the
+        iterator is left early, the rows under way are cancelled: run again, they go on from there.
         """
         try:
             yield from self._sent(_iterated(rows))
@@ -94,38 +96,41 @@ class RowSender(Generic[R]):
             raise self._failure
 
     def _sent(self, rows: Iterator[R]) -> Iterator[RowResult]:
-        may_have_more = True
         while True:
-            while may_have_more and len(self._under_way) < self._most:
-                may_have_more = self._failure is None
-                if may_have_more:
-                    invalid, may_have_more = self._next_row(rows)
-                    if invalid is not None:
-                        yield invalid
+            while self._may_start():
+                invalid = self._start_next(rows)
+                if invalid is not None:
+                    yield invalid
                 yield from self._ready()
             if not self._under_way:
                 return
             yield from self._result_of(self._wait())
 
-    def _next_row(self, rows: Iterator[R]) -> tuple[RowResult | None, bool]:
-        """Start the next row. Return its result if it is invalid, and whether there may be more rows."""
+    def _may_start(self) -> bool:
+        """Return whether to start another row now."""
+        if self._failure is not None:
+            return False
+        return self._has_more_rows and len(self._under_way) < self._most
+
+    def _start_next(self, rows: Iterator[R]) -> RowResult | None:
+        """Start the next row, if there is one. Return its result if it is invalid."""
         try:
             row = next(rows)
         except StopIteration:
-            return None, False
-        except Exception as error:  # noqa: BLE001 - raised once all is done that is under way
+            self._has_more_rows = False
+            return None
+        except Exception as error:  # noqa: BLE001 - raised once the rows under way have ended
             self._failure = error
-            return None, False
+            return None
         key = ""
         try:
             key = key_of(row, self._settings.key)
             self._start(row, key)
         except InvalidRequestError as error:
-            return RowResult.invalid(key, error), True
+            return RowResult.invalid(key, error)
         except Exception as error:  # noqa: BLE001 - as above
             self._failure = error
-            return None, False
-        return None, True
+        return None
 
     def _start(self, row: R, key: str) -> None:
         """Make the write of *row*, and submit it."""
@@ -204,13 +209,13 @@ def _iterated(rows: Iterable[R]) -> Iterator[R]:
 
 async def _run(write: AnyWrite, key: str, place: RowPlace, note: str) -> RowResult:
     """Send the write of a row once it has a place, and return its result."""
-    await place.take()
+    await place.acquire()
     try:
         return RowResult.of(key, await write.outcome(), note)
     except InvalidRequestError as error:  # another write has the key
         return RowResult.invalid(key, error)
     finally:
-        place.leave()
+        place.release()
 
 
 def key_of(row: R, key: Key[R]) -> str:
@@ -221,19 +226,21 @@ def key_of(row: R, key: Key[R]) -> str:
         InvalidRequestError: It has none.
         ConfigurationError: The rows have no such column.
     """
-    if callable(key):
-        value = key(row)
-    else:
-        try:
-            value = row[key]  # type: ignore[index]  # the caller says that rows have columns
-        except (KeyError, ValueError, TypeError):
-            raise no_column(key, _columns_of(row)) from None
+    value = key(row) if callable(key) else _column_of(row, key)
     # NaN is what pandas has for a key that is missing
     if value is None or value != value:  # noqa: PLR0124
-        raise InvalidRequestError(
-            f"key: is missing ({key if isinstance(key, str) else 'the function'!s} gave {value})"
-        )
+        source = key if isinstance(key, str) else "the function"
+        raise InvalidRequestError(f"key: is missing ({source} gave {value})")
     return str(value)
+
+
+# Any: the caller says that rows have columns
+def _column_of(row: Any, key: str) -> object:
+    """Return what *row* has in the column *key*."""
+    try:
+        return row[key]
+    except (KeyError, ValueError, TypeError):
+        raise no_column(key, _columns_of(row)) from None
 
 
 def no_column(key: str, columns: Sequence[str]) -> ConfigurationError:
@@ -253,10 +260,10 @@ def _columns_of(row: object) -> list[str]:
 
 def check_journal(client: Client, *, several: bool) -> None:
     """
-    Check that the client has a journal, and with *several* processes one that they share.
+    Check that the client has a journal, which has to be shared if there are *several* processes.
 
     Raises:
-        ConfigurationError: It has not.
+        ConfigurationError: There is none, or it is a file.
     """
     journal: Any = client._view.core.writes.journal  # noqa: SLF001 - as above
     if keys_of(journal) is None:

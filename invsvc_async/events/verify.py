@@ -158,15 +158,13 @@ def is_retired(credential: Credential, now: float) -> bool:
 def _set(
     instance: Credential, label: object, retires_at: object, **values: object
 ) -> None:
-    if label is not None and not (
-        isinstance(label, str) and label and label.isprintable()
-    ):
+    is_text = isinstance(label, str) and label and label.isprintable()
+    if label is not None and not is_text:
         raise ConfigurationError(
             "label: not printable text. Use a short name, such as 'old'."
         )
-    if retires_at is not None and not (
-        isinstance(retires_at, datetime) and retires_at.tzinfo
-    ):
+    is_moment = isinstance(retires_at, datetime) and retires_at.tzinfo
+    if retires_at is not None and not is_moment:
         raise ConfigurationError(
             "retires_at: not a datetime with a time zone. Use datetime(…, tzinfo=UTC)."
         )
@@ -298,9 +296,7 @@ class Trust:
         if signature is not None and (self.keys or not self.accept_unsigned):
             return _match(body, signature, self.keys, now)
         for header in self.shared_headers:
-            if header.matches(headers) and (
-                header.retires_at is None or not is_retired(header, now)
-            ):
+            if header.matches(headers) and not is_retired(header, now):
                 return header
         return None
 
@@ -373,15 +369,11 @@ def _match(body: bytes, signature: str, keys: Sequence[Secret], now: float) -> S
                 return key
     except TypeError:
         is_raw = isinstance(body, bytes)
-        fault = (
-            "it is not ASCII text"
-            if is_raw
-            else "it signs raw bytes, and the body is text"
-        )
+        fault = "it is not ASCII text"
+        if not is_raw:
+            fault = "it signs raw bytes, and the body is text"
         raise SignatureMismatchError(f"signature: {fault}. {_ALTERED}") from None
-    why = (
-        "it fits none of the secrets"
-        if keys
-        else "it cannot be checked without a secret"
-    )
+    why = "it cannot be checked without a secret"
+    if keys:
+        why = "it fits none of the secrets"
     raise SignatureMismatchError(f"signature: {why}. {_ALTERED}")

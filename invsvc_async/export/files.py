@@ -210,7 +210,9 @@ class _Lines:
 
 def escaped_formula(cell: str) -> str:
     """Return *cell* with ``'`` before it if a spreadsheet would run it as a formula; numbers stay numbers."""
-    return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+    if _FORMULA.match(cell) is None or _NUMBER.fullmatch(cell) is not None:
+        return cell
+    return f"'{cell}"
 
 
 def text_of(value: Any) -> str:  # Any: a field's value

@@ -255,9 +255,8 @@ class Model(Portable):
             problem = self._problem(name)
             # attrs.evolve, which copies absent and broken fields as such
             if isinstance(name, FieldName):
-                return (
-                    problem if problem and problem.address != "$" else None
-                ) or UNSET
+                is_broken = problem is not None and problem.address != "$"
+                return problem if is_broken else UNSET
             if problem:  # a new one each time: an error that is raised again keeps all its earlier frames
                 raise FieldError(problem.address, problem.raw, problem.why)
             if name in _nullable(type(self)):

@@ -70,11 +70,8 @@ def _differs(item: Item, name: str, asked: str) -> bool:
                 _SPELLINGS.get(item.status, item.status) != _SPELLINGS.get(asked, asked)
             )
         case "folio":
-            return (
-                asked.isdecimal()
-                and len(asked) <= _LONGEST
-                and item.folio_number != int(asked)
-            )
+            is_number = asked.isdecimal() and len(asked) <= _LONGEST
+            return is_number and item.folio_number != int(asked)
         case "client_id" | "client_tax_id":
             return _is_other_text(
                 getattr(item.client, name.removeprefix("client_"), None), asked

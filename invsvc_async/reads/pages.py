@@ -133,10 +133,7 @@ class Pages(Generic[T]):
 
         Spec: Resources, Response envelopes.
         """
-        if max is not None and not (
-            is_number(max) and isinstance(max, int) and max >= 1
-        ):
-            raise InvalidRequestError("max: must be a whole number, 1 or more")
+        _check_max(max)
         items: list[T] = []
         async with aclosing(self.by_page()) as walk:
             async for page in walk:
@@ -297,3 +294,10 @@ class Pages(Generic[T]):
                 service=digest_of(self._view.core.base_url),
             )
         )
+
+
+def _check_max(most: object) -> None:
+    if most is None:
+        return
+    if not is_number(most) or not isinstance(most, int) or most < 1:
+        raise InvalidRequestError("max: must be a whole number, 1 or more")

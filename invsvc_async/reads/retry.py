@@ -194,7 +194,8 @@ class _RetriedRead:
             state.attempt_number < self.view.reads.attempts
             and state.upcoming_sleep >= left
         )
-        if left <= 0 or (cut_short and not self._retry_after()):
+        is_out_of_time = cut_short and not self._retry_after()
+        if left <= 0 or is_out_of_time:
             raise self._out_of_time() from self.failure
         raise self.failure or AssertionError  # tenacity gives up on failures only
 

@@ -57,6 +57,14 @@ class ReceivedRequest:
     refused: Refusal | None
 
 
+def _check_at_once(at_once: object) -> None:
+    """Raise ValueError if *at_once* is neither ``None`` nor a number of requests."""
+    if at_once is None:
+        return
+    if not isinstance(at_once, int) or at_once < 1:
+        raise ValueError(f"at_once must be 1 or more, or None, not {at_once!r}")
+
+
 class Application:
     """Routes, scripts and the fault plan around the operations."""
 
@@ -71,8 +79,7 @@ class Application:
         at_once: int | None,
     ) -> None:
         check_seconds("latency", latency)
-        if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
-            raise ValueError(f"at_once must be 1 or more, or None, not {at_once!r}")
+        _check_at_once(at_once)
         self.latency = latency
         self._places = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
         self.on_effect: Callable[[str, Book, Answer], None] | None = None
@@ -272,19 +279,24 @@ def _false_answer(step: Step, entry: Entry, clock: ServiceClock) -> web.Response
         )
     if step.end != "status":
         return replies.answer(200, *replies.UNREADABLE[step.end])
-    entry.refused = status < 500 and step.own and step.effect == "none"
     if not step.own:
         return replies.gateway_page(status)
+    entry.refused = status < 500 and step.effect == "none"
+    return _own_error(step, status, clock)
+
+
+def _own_error(step: Step, status: int, clock: ServiceClock) -> web.Response:
+    """Return the error with this *status* as the service itself answers it."""
     if step.variant == "raw":
         return replies.answer(status, {"message": "Unauthorized"})
-    code = CODES.get(
-        status, "operation_not_allowed" if status < 500 else "internal_server_error"
-    )
-    message = f"Answered {status} as it was told to"
-    headers = dict[str, str]()
     if step.variant == "credits":
         code = "document_credits_exhausted"
         message = "No document credits are left"
-    elif status == 429:
-        headers = {"Retry-After": digits(1 if step.number is None else step.number)}
+        return replies.answer(status, error_body(clock, code, message))
+    other = "operation_not_allowed" if status < 500 else "internal_server_error"
+    code = CODES.get(status, other)
+    message = f"Answered {status} as it was told to"
+    headers = dict[str, str]()
+    if status == 429:
+        headers["Retry-After"] = digits(1 if step.number is None else step.number)
     return replies.answer(status, error_body(clock, code, message), headers)

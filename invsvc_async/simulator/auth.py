@@ -115,12 +115,14 @@ class Keyring:
 
     def _credential(self, header: str | None) -> IssuedToken:
         prefix, _, token = (header or "").partition(" ")
-        known = self.issued.get(token) if prefix == "Bearer" else None
-        if known is None and prefix == "Bearer" and token.startswith("oat_"):
-            raise _denied(401, "Invalid access token", error="invalid_token")
-        if known is None:
+        if prefix != "Bearer":
             raise _denied(401, UNAUTHORIZED)
-        return known
+        known = self.issued.get(token)
+        if known is not None:
+            return known
+        if token.startswith("oat_"):
+            raise _denied(401, "Invalid access token", error="invalid_token")
+        raise _denied(401, UNAUTHORIZED)
 
     def _selected_team(self, credential: IssuedToken, team: str | None) -> str:
         own = credential.team

@@ -153,9 +153,9 @@ class Call:
     def require_role(self, role: Role, module: str | None = None) -> None:
         """Refuse with 403 ``insufficient_permissions`` a caller below *role* or outside *module*."""
         credential = self.caller.credential
-        if RANK[credential.role] < RANK[role] or (
-            module is not None and module not in credential.modules
-        ):
+        is_below = RANK[credential.role] < RANK[role]
+        is_outside = module is not None and module not in credential.modules
+        if is_below or is_outside:
             asked = role if module is None else f"{role} of {module}"
             raise self.refusal(
                 403, "insufficient_permissions", f"This needs the authority of {asked}"

@@ -71,9 +71,18 @@ class EventDelivery:
     @property
     def delivered(self) -> bool:
         """Whether any attempt was answered 2xx."""
-        return any(
-            status is not None and 200 <= status < 300 for status in self.statuses
-        )
+        return any(map(_is_success, self.statuses))
+
+
+def _is_success(status: int | None) -> bool:
+    return status is not None and 200 <= status < 300
+
+
+def _is_final(status: int | None) -> bool:
+    """Return whether nothing is sent again after an attempt that ended with *status*."""
+    if status is None or status in RETRIED:
+        return False
+    return status < 500
 
 
 def signature(body: bytes, secret: str) -> str:
@@ -92,14 +101,16 @@ def prepare(
 ) -> EventDelivery:
     """Build a delivery: text, headers and, for the two signed events or if asked, the signature."""
     text = json_text(body).encode()
-    sent = {"Content-Type": "application/json"} | (
-        {"X-Service-Test": "true"} if body.get("test") else {}
-    )
+    sent = {"Content-Type": "application/json"}
+    is_test = bool(body.get("test"))
+    if is_test:
+        sent["X-Service-Test"] = "true"
     if event in SIGNED:
         sent["X-Service-Event"] = event
-    elif not body.get("test"):
+    elif not is_test:
         sent |= headers or {}
-    if secret is not None and (signed or event in SIGNED):
+    is_signed = signed or event in SIGNED
+    if secret is not None and is_signed:
         sent["X-Service-Signature"] = signature(text, secret)
     return EventDelivery(event, url, text, sent)
 
@@ -200,20 +211,19 @@ class Post:
         if self._most is not None:
             del self.sent[: -self._most]
         for _ in range(delivery.copies):
-            for number in range(1 if delivery.event in SIGNED else delivery.most):
-                if number:
-                    await asyncio.sleep(
-                        self._backoff * min(2 ** (number - 1), LONGEST_BACKOFF)
-                    )
-                attempt = await self._attempt(delivery)
-                delivery.attempts.append(attempt)
-                if (
-                    attempt.status is not None
-                    and attempt.status not in RETRIED
-                    and attempt.status < 500
-                ):
-                    break
+            await self._send_copy(delivery)
         return delivery
+
+    async def _send_copy(self, delivery: EventDelivery) -> None:
+        most = 1 if delivery.event in SIGNED else delivery.most
+        for number in range(most):
+            if number:
+                wait = self._backoff * min(2 ** (number - 1), LONGEST_BACKOFF)
+                await asyncio.sleep(wait)
+            attempt = await self._attempt(delivery)
+            delivery.attempts.append(attempt)
+            if _is_final(attempt.status):
+                return
 
     def _start(self, delivery: EventDelivery) -> asyncio.Task[EventDelivery]:
         plan = self._plan()
@@ -300,19 +310,21 @@ def body_of(
 
 def _internal(value: Json, name: str = "") -> Json:
     """Return the internal form of v1: camelCase names, and the values in *name* "metadata" as strings."""
-    if is_object(value) and name == "metadata":
-        return {
-            key: item if isinstance(item, str) else json_text(item)
-            for key, item in value.items()
-        }
-    if is_object(value):
-        return {
-            re.sub(r"_([a-z])", lambda found: found[1].upper(), key): _internal(
-                item, key
-            )
-            for key, item in value.items()
-        }
-    return [_internal(item) for item in value] if is_array(value) else value
+    if is_array(value):
+        return [_internal(item) for item in value]
+    if not is_object(value):
+        return value
+    if name == "metadata":
+        return {key: _as_text(item) for key, item in value.items()}
+    return {_camel_case(key): _internal(item, key) for key, item in value.items()}
+
+
+def _as_text(value: Json) -> str:
+    return value if isinstance(value, str) else json_text(value)
+
+
+def _camel_case(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
 def changed(body: Mapping[str, Json], path: str, value: Json) -> dict[str, Json]:

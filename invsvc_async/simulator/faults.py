@@ -117,14 +117,25 @@ def _parse_end(words: str, end: str) -> Step:
     parts = _parts_of_end(end)
     if parts is None:
         raise ValueError(f"step not understood: {words!r}; expected {WORDS}")
-    name = (
-        "half-head" if parts["end"] == "head then close" else parts["end"] or "status"
-    )
+    name = parts["end"] or "status"
+    if name == "head then close":
+        name = "half-head"
     status = int(parts["status"] or 0)
     seconds = float(parts["number"]) if parts["number"] else None
     variant = parts["variant"]
-    own = variant != "gateway" and (variant == "own" or status not in GATEWAY)
+    own = _is_own(variant, status)
     return Step(words, name, status=status, number=seconds, own=own, variant=variant)
+
+
+def _is_own(variant: str, status: int) -> bool:
+    """Return whether the service itself answers, and not a gateway before it."""
+    match variant:
+        case "own":
+            return True
+        case "gateway":
+            return False
+        case _:
+            return status not in GATEWAY
 
 
 def _parts_of_end(words: str) -> defaultdict[str, str] | None:
@@ -239,7 +250,9 @@ class Faults:
     def _rate_of(self, operation: str, *, write: bool) -> float:
         if self.operations is not None and operation not in self.operations:
             return 0.0
-        return self.rate if write or self.reads is None else self.reads
+        if write or self.reads is None:
+            return self.rate
+        return self.reads
 
     def draw(
         self, chance: random.Random, operation: str, *, write: bool

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from invsvc_async.simulator.ledger import Ledger
+    from invsvc_async.simulator.deliveries import EventDelivery
+    from invsvc_async.simulator.ledger import Entry, Ledger
     from invsvc_async.simulator.service import Simulator
 
 PATH = "/_inspect/"
@@ -102,9 +103,13 @@ def mount_admin(app: web.Application, service: Simulator) -> None:
 
 def plan_text(plan: Faults) -> str:
     """Return *plan* in the words of `Faults.parse`."""
-    if not (
-        plan.rate or plan.reads or plan.duplicate_deliveries or plan.reorder_deliveries
-    ):
+    rates = (
+        plan.rate,
+        plan.reads,
+        plan.duplicate_deliveries,
+        plan.reorder_deliveries,
+    )
+    if not any(rates):
         return "none"
     parts: list[str] = []
     for field in fields(plan):
@@ -119,6 +124,8 @@ def _summary(service: Simulator, start: float) -> dict[str, Json]:
     """Return the last deliveries, the totals and the settings, as JSON."""
     ledger = service.ledger
     sent = len(service.deliveries)
+    last = service.deliveries[-DELIVERIES:]
+    first = max(sent - DELIVERIES, 0) + 1
     return {
         "admin": "admin_url" in service.pages,
         "base_url": service.base_url,
@@ -141,19 +148,20 @@ def _summary(service: Simulator, start: float) -> dict[str, Json]:
             "deliveries": sent,
         },
         "deliveries": [
-            {
-                "number": number,
-                "event": each.event,
-                "url": each.url,
-                "delivered": each.delivered,
-                "attempts": [
-                    {**asdict(one), "at": _since(start, one.at)}
-                    for one in each.attempts
-                ],
-            }
-            for number, each in enumerate(
-                service.deliveries[-DELIVERIES:], max(sent - DELIVERIES, 0) + 1
-            )
+            _delivery(number, each, start) for number, each in enumerate(last, first)
+        ],
+    }
+
+
+def _delivery(number: int, delivery: EventDelivery, start: float) -> dict[str, Json]:
+    """Return a delivery as JSON."""
+    return {
+        "number": number,
+        "event": delivery.event,
+        "url": delivery.url,
+        "delivered": delivery.delivered,
+        "attempts": [
+            {**asdict(one), "at": _since(start, one.at)} for one in delivery.attempts
         ],
     }
 
@@ -177,28 +185,29 @@ def _arrivals(ledger: Ledger, first: int, start: float) -> list[Json]:
     found: list[Json] = []
     for entry in merge(*parts, key=by_number):
         body = json_text(entry.body) if entry.body is not None else ""
-        content = "\n".join(
-            (entry.operation, entry.team or "", entry.path_id or "", body)
-        )
-        name = (
-            entry.sender
-            or hashlib.sha256(content.encode(errors="replace")).hexdigest()[:8]
-        )
         times = {
             "at": entry.received_at,
             "ended": entry.ended_at,
             "applied": entry.applied_at,
         }
+        is_write = BY_OPERATION.get(entry.operation, UNKNOWN).write
+        query = entry.query or {}
         about = {
-            "write": name if BY_OPERATION.get(entry.operation, UNKNOWN).write else None,
+            "write": _name_of(entry, body) if is_write else None,
             "thing": entry.target or entry.path_id,
-            "query": "&".join(
-                f"{name}={value}" for name, value in (entry.query or {}).items()
-            ),
-            "body": body[:BODY] + "…" * (len(body) > BODY),
+            "query": "&".join(f"{name}={value}" for name, value in query.items()),
+            "body": body if len(body) <= BODY else f"{body[:BODY]}…",
         }
         shown = {name: getattr(entry, name) for name in SHOWN_OF_ENTRY}
         found.append(
             shown | about | {name: _since(start, at) for name, at in times.items()}
         )
     return found
+
+
+def _name_of(entry: Entry, body: str) -> str:
+    """Return a name for the write: that of its sender, or a digest of the request."""
+    if entry.sender:
+        return entry.sender
+    content = "\n".join((entry.operation, entry.team or "", entry.path_id or "", body))
+    return hashlib.sha256(content.encode(errors="replace")).hexdigest()[:8]

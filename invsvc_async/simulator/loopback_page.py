@@ -199,8 +199,11 @@ def local(handler: Handler, is_open: Callable[[], bool] = lambda: True) -> Handl
 def is_loopback(address: str | None) -> bool:
     """Return whether *address* is of the loopback interface."""
     found = _ip(address or "")
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return found is not None and (mapped or found).is_loopback
+    if found is None:
+        return False
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    return found.is_loopback
 
 
 def _refusal(host: str, origin: str | None, site: str | None) -> str | None:
@@ -213,10 +216,9 @@ def _refusal(host: str, origin: str | None, site: str | None) -> str | None:
     if name != "localhost" and _ip(name) is None:
         return f"Host: {host!r} may be another site's name. Use localhost or an IP address."
     # A browser always sends Origin with a POST from a page; "null" is that of a page without a site.
-    if (origin is not None and origin != f"http://{host}") or site in {
-        "cross-site",
-        "same-site",
-    }:
+    is_other_origin = origin is not None and origin != f"http://{host}"
+    is_other_site = site in {"cross-site", "same-site"}
+    if is_other_origin or is_other_site:
         return "Origin: the request comes from a web page of another site. Send it from a program."
     return None
 

@@ -169,17 +169,17 @@ def _invoices(call: Call, kind: str, wanted: dict[tuple[str, ...], str]) -> Answ
     is_numbered = any(path[0] == "metadata" for path in wanted)
 
     def shown(invoice: Record) -> bool:
-        return (
-            invoice["invoice_type"] == kind
-            and (after is None or invoice["created_at"] >= after)
-            and (before is None or invoice["created_at"] <= before)
-            and all(_text_at(invoice, path) == value for path, value in wanted.items())
-        )
+        if invoice["invoice_type"] != kind:
+            return False
+        if after is not None and invoice["created_at"] < after:
+            return False
+        if before is not None and invoice["created_at"] > before:
+            return False
+        return all(_text_at(invoice, path) == value for path, value in wanted.items())
 
     def place(invoice: Record) -> tuple[Json, str]:
-        return invoice["client"]["name"] if name_first else invoice[
-            "created_at"
-        ], invoice["uuid"]
+        first = invoice["client"]["name"] if name_first else invoice["created_at"]
+        return first, invoice["uuid"]
 
     rows = sorted(
         filter(shown, call.rows(call.book.invoices).values()),
@@ -189,8 +189,8 @@ def _invoices(call: Call, kind: str, wanted: dict[tuple[str, ...], str]) -> Answ
     pages: dict[str, Json] = {"total_results": len(rows)}
     if is_numbered:
         end = page * limit
-        data, pages = rows[end - limit : end], {**pages, "has_more": end < len(rows)}
-        pages |= {"page": page, "per_page": limit}
+        data = rows[end - limit : end]
+        pages |= {"has_more": end < len(rows), "page": page, "per_page": limit}
     else:
         data, pages["next"] = _part(call, rows, "uuid", limit)
         pages["has_more"] = pages["next"] is not None
@@ -203,7 +203,8 @@ def _text_at(invoice: Record, path: tuple[str, ...]) -> str | None:
     *outer, name = path
     holder = invoice[outer[0]] if outer else invoice
     value = holder.get(name)
-    if value is None and not (outer == ["metadata"] and name in holder):
+    is_null_in_metadata = outer == ["metadata"] and name in holder
+    if value is None and not is_null_in_metadata:
         return None
     return value if isinstance(value, str) else json_text(value)
 

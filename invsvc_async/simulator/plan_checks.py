@@ -17,10 +17,11 @@ def digits(seconds: float) -> str:
 
 def check_seconds(name: str, value: object, *, or_none: bool = False) -> None:
     """Raise ValueError if *value* is not a finite number of seconds, 0 or more."""
-    if not (value is None and or_none) and not _is_number_up_to(value, math.inf):
-        raise ValueError(
-            f"{name} must be seconds, 0 or more{', or None' * or_none}, not {value!r}"
-        )
+    if value is None and or_none:
+        return
+    if not _is_number_up_to(value, math.inf):
+        others = ", or None" if or_none else ""
+        raise ValueError(f"{name} must be seconds, 0 or more{others}, not {value!r}")
 
 
 def check_probability(name: str, value: object) -> None:
@@ -33,7 +34,8 @@ def check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None:
     """Raise ValueError if *chosen* is one text, is empty, or has what is not among *known*."""
     if isinstance(chosen, str):
         raise ValueError(f"{name} takes several, such as {(chosen,)!r}, not one text")  # noqa: TRY004 - what is promised
-    if unknown := sorted(set(chosen) - set(known)) if chosen else ["nothing"]:
+    unknown = sorted(set(chosen) - set(known)) if chosen else ["nothing"]
+    if unknown:
         raise ValueError(
             f"{name}: {', '.join(unknown)} is not among {', '.join(known)}"
         )
@@ -41,7 +43,9 @@ def check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None:
 
 def parts_of(text: str) -> Iterator[tuple[str, str]]:
     """Parse ``rate=0.2,kinds=500+reset`` as names and values.  Nothing, and ``none``, have no parts."""
-    for part in text.split(",") if text not in ("", "none") else ():
+    if text in ("", "none"):
+        return
+    for part in text.split(","):
         name, _, value = part.strip().partition("=")
         yield name, value
 
@@ -52,6 +56,6 @@ def listed(value: str) -> tuple[str, ...]:
 
 
 def _is_number_up_to(value: object, high: float) -> bool:
-    return (
-        isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= high
-    )
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return False
+    return 0 <= value <= high

@@ -53,7 +53,9 @@ def sample(
     now = state.clock.now_ms()
     found = {**FORMS[kind], **own}
     for name, value in found.items():
-        match value.split() if isinstance(value, str) and name not in own else ():
+        if name in own or not isinstance(value, str):
+            continue
+        match value.split():
             case ["@id", prefix]:
                 found[name] = state.new_id(prefix)
             case ["@day", days]:
@@ -117,9 +119,9 @@ def new_team(
     if fields.get("generate_onboarding_url"):
         known["onboarding_url"] = f"https://onboarding.example/{team_id}"
     state.accounts[team_id] = Account(billing, connect=connect)
-    copied = (
-        master["members"] if master and fields.get("add_master_team_members") else []
-    )
+    copied: list[Json] = []
+    if master and fields.get("add_master_team_members"):
+        copied = master["members"]
     known["members"] = _members(
         {**team, **known}["members"], copied, fields.get("add_members", [])
     )

@@ -357,7 +357,9 @@ class Simulator(Seeding):
         in_token: bool = True,
     ) -> str:
         """Make an API key.  `in_token=False` leaves the team out of it, which the service refuses."""
-        selected = (team or self.team) if in_token else None
+        selected = None
+        if in_token:
+            selected = team or self.team
         return self._keyring.issue(
             IssuedToken("key", selected, livemode, "usr_1", role, modules)
         )

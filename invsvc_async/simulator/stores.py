@@ -7,7 +7,7 @@ cut their times.  `Stores` says which of that this service does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -90,11 +90,8 @@ class Stores:
             check_known("words", self.words, WORDS)
         if self.fields is not None:
             check_known("fields", self.fields, FIELDS)
-        if (
-            isinstance(self.longest, bool)
-            or not isinstance(self.longest, int)
-            or self.longest < 1
-        ):
+        is_whole = isinstance(self.longest, int) and not isinstance(self.longest, bool)
+        if not is_whole or self.longest < 1:
             raise ValueError(f"longest must be 1 or more, not {self.longest!r}")
         for name in ("created_at", "last_updated"):
             check_known(name, (getattr(self, name),), get_args(Times))
@@ -119,17 +116,19 @@ class Stores:
             for each in fields(self)
             if getattr(self, each.name) != each.default
         }
-        return (
-            ",".join(f"{name}={_text(value)}" for name, value in changed.items())
-            or "none"
-        )
+        if not changed:
+            return "none"
+        return ",".join(f"{name}={_text(value)}" for name, value in changed.items())
 
     def in_own_words(self, name: str, value: Json, seeded: Seeded) -> Json:
         """Return the *value* of a field as it is stored."""
-        chosen = self.fields is None or name in self.fields
-        if not self.words or value is None or name not in FIELDS or not chosen:
+        if not self.words or value is None or name not in FIELDS:
             return value
-        kind, stored = FIELDS[name], value
+        is_chosen = self.fields is None or name in self.fields
+        if not is_chosen:
+            return value
+        kind = FIELDS[name]
+        stored = value
         for word, ways in WAYS.items():
             if word not in self.words or kind not in ways:
                 continue
@@ -196,12 +195,17 @@ def kept_of_update(
     changing = sorted(
         name for name, value in stored.items() if value != before.get(name)
     )
-    has_parts = len(changing) > 1
-    if not (has_parts and stores.partly and chance.random() < stores.partly):
+    if not _is_in_part(changing, stores, chance):
         return Kept(sent=dict(sent), stored=stored)
     left_out = chance.sample(changing, chance.randrange(1, len(changing)))
     part = {name: value for name, value in stored.items() if name not in left_out}
     return Kept(sent=dict(sent), stored=part, in_part=True)
+
+
+def _is_in_part(changing: Sequence[str], stores: Stores, chance: random.Random) -> bool:
+    if len(changing) < 2 or not stores.partly:
+        return False
+    return chance.random() < stores.partly
 
 
 def listed_hooks(

@@ -60,10 +60,11 @@ def one_of(*allowed: str) -> Check:
 
 
 def _is_url(value: Json) -> bool:
+    if not isinstance(value, str):
+        return False
     try:
-        return isinstance(value, str) and bool(
-            urlsplit(value).scheme and urlsplit(value).hostname
-        )
+        parts = urlsplit(value)
+        return bool(parts.scheme and parts.hostname)
     except ValueError:
         return False
 

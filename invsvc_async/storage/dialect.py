@@ -80,20 +80,22 @@ def _parsed(text: str) -> _Statement:
     parts: list[_Word] = []
     for found in _WORDS.finditer(text):
         word, number, types, plain = found.group("word", "number", "types", "plain")
-        columns = [
-            (name, kind)
-            for name, _, kind in (
-                each.rpartition(":") for each in (types or "").split()
-            )
-        ]
-        parts.append(
-            _Word("arg" if plain else word, int(plain or number or 0), (*columns,))
-        )
+        columns = tuple(map(_column, (types or "").split()))
+        if plain:
+            parts.append(_Word("arg", int(plain), columns))
+        else:
+            parts.append(_Word(word, int(number or 0), columns))
     rows = {part.number: len(part.columns) for part in parts if part.word == "rows"}
     words = {part.word for part in parts}
     return _Statement(
         (*parts,), rows, next(iter(words & _ONLY), None), "changed" in words
     )
+
+
+def _column(text: str) -> tuple[str, str]:
+    """Return the name and the type of a column, written as ``name:type`` or ``type``."""
+    name, _, kind = text.rpartition(":")
+    return name, kind
 
 
 class _Dialect:
@@ -185,12 +187,12 @@ class PostgresDialect(_Dialect):
             return f"unnest({arrays}) AS given ({', '.join(name for name, _ in part.columns)})"
         if not part.number:
             return self._names[part.word]
-        kind = part.columns[0][1] if part.columns else ""
-        return (
-            f"= ANY (${first}::{kind}[])"
-            if part.word == "any"
-            else f"${first}{kind and '::'}{kind}"
-        )
+        if not part.columns:
+            return f"${first}"
+        _, kind = part.columns[0]
+        if part.word == "any":
+            return f"= ANY (${first}::{kind}[])"
+        return f"${first}::{kind}"
 
 
 _NULL = nan  # stored as NULL. For a `None`, `sqlite3` would look for an adapter: 3,000 instructions each time
@@ -257,9 +259,9 @@ class SqliteDialect(_Dialect):
             return f"(SELECT {named} FROM (VALUES ({rows})) LIMIT ?) AS given"
         if part.word == "any":
             return f"IN ({', '.join('?' * next(sizes))})"
-        return (
-            "?" if part.number or part.word in self._clocks else self._names[part.word]
-        )
+        if part.number or part.word in self._clocks:
+            return "?"
+        return self._names[part.word]
 
 
 def _cells(part: _Word, value: Any, size: int) -> list[Cell]:  # Any: rows, or cells

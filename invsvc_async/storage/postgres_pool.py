@@ -182,11 +182,8 @@ class Pool:
 
     async def aclose(self) -> None:
         """Disconnect; raise ConfigurationError in another event loop, unless its own one is closed."""
-        if (
-            self._pool is not None
-            and self._loop is not None
-            and not self._loop.is_closed()
-        ):
+        has_open_loop = self._loop is not None and not self._loop.is_closed()
+        if self._pool is not None and has_open_loop:
             self._check_loop()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -236,11 +233,7 @@ class Pool:
         failures, lasting = _OF_FIRST if is_first else _OF_OTHERS
         while True:
             try:
-                async with (
-                    asyncio.timeout(within or min(self.patience, _ANSWER)),
-                    self.lent() as connection,
-                ):
-                    result = await act(connection)
+                result = await self._tried(act, within)
             except failures as error:
                 failed = without_frames(error)  # those of asyncpg show the password
             else:
@@ -251,8 +244,10 @@ class Pool:
             if isinstance(failed, JournalError):
                 raise failed
             is_away = isinstance(failed, AWAY) and not isinstance(failed, lasting)
-            may_succeed = (is_away and self._retry) or isinstance(failed, _UNDONE)
-            if not may_succeed or loop.time() >= begun + min(self.patience, most):
+            is_undone = isinstance(failed, _UNDONE)
+            may_succeed = is_undone or (is_away and self._retry)
+            is_late = loop.time() >= begun + min(self.patience, most)
+            if is_late or not may_succeed:
                 raise self._refusal(failed, is_away=is_away, is_first=is_first)
             if not told:
                 told = True
@@ -260,6 +255,14 @@ class Pool:
                     "%s cannot be reached yet (%s); trying on", self._name, _why(failed)
                 )
             await asyncio.sleep(min(self.patience, _PAUSE))
+
+    async def _tried(
+        self, act: Callable[[Connection], Awaitable[T]], within: float | None
+    ) -> T:
+        """Run *act* on a connection, once; *within* is as in :meth:`steadily`."""
+        limit = within or min(self.patience, _ANSWER)
+        async with asyncio.timeout(limit), self.lent() as connection:
+            return await act(connection)
 
     def _refusal(
         self, failed: Exception, *, is_away: bool, is_first: bool
@@ -385,10 +388,17 @@ async def _no_reset(_connection: object) -> None:
 def _why(error: Exception) -> str:
     """Name *error*, with its text unless that may contain a stored value."""
     name = type(error).__name__
-    state = _state(error)
-    if isinstance(error, ValueError) or (state and state[:2] not in _WITHOUT_VALUES):
+    if not str(error) or _may_have_value(error):
         return name
-    return f"{name}: {error}" if str(error) else name
+    return f"{name}: {error}"
+
+
+def _may_have_value(error: Exception) -> bool:
+    """Return whether a stored value may be in the text of *error*."""
+    if isinstance(error, ValueError):
+        return True
+    state = _state(error)
+    return bool(state) and state[:2] not in _WITHOUT_VALUES
 
 
 def _state(error: Exception) -> str:

@@ -267,7 +267,8 @@ class Writer:
         except BaseException as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if isinstance(error, Exception) and len(jobs) > 1 and not is_locked(error):
+            may_be_of_one = isinstance(error, Exception) and not is_locked(error)
+            if may_be_of_one and len(jobs) > 1:
                 for job in jobs:
                     self._commit(connection, [job])
                 return False

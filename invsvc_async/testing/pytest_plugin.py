@@ -74,7 +74,8 @@ def invsvc_database() -> Generator[str]:
     parts = urlsplit(server)
     _execute(server, f"CREATE DATABASE {name}")
     try:
-        yield f"{parts.scheme}://{parts.netloc}/{name}{'?' * bool(parts.query)}{parts.query}"
+        query = f"?{parts.query}" if parts.query else ""
+        yield f"{parts.scheme}://{parts.netloc}/{name}{query}"
     finally:
         _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -154,13 +155,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def _wants_its_loop(
     item: pytest.Item | pytest.Collector, names: list[str], function: object
 ) -> bool:
-    return (
-        item.config.pluginmanager.hasplugin(_AIOHTTP)
-        and ("invsvc_service" in names or "invsvc_client" in names)
-        and "loop" not in names
-        and inspect.iscoroutinefunction(function)
-        and not any(item.get_closest_marker(name) for name in ("asyncio", "anyio"))
-    )
+    if not item.config.pluginmanager.hasplugin(_AIOHTTP):
+        return False
+    if {"invsvc_service", "invsvc_client"}.isdisjoint(names) or "loop" in names:
+        return False
+    if not inspect.iscoroutinefunction(function):
+        return False
+    return not any(item.get_closest_marker(name) for name in ("asyncio", "anyio"))
 
 
 def _name(request: pytest.FixtureRequest, what: str) -> str:
@@ -197,11 +198,9 @@ def _scope_of(marker: pytest.Mark, config: pytest.Config) -> object:
 def _runs_only_marked(config: pytest.Config) -> bool:
     """Return whether async tests run only with a marker."""
     has = config.pluginmanager.hasplugin
-    return (
-        not has(_AIOHTTP)
-        and has("asyncio")
-        and config.getini("asyncio_mode") == "strict"
-    )
+    if has(_AIOHTTP) or not has("asyncio"):
+        return False
+    return bool(config.getini("asyncio_mode") == "strict")
 
 
 def _is_async(request: pytest.FixtureRequest) -> bool:

@@ -474,11 +474,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         url = self.core.base_url
         message = str(error.args[0]).removesuffix(error.hint)
         before = URL(url).path.rstrip("/").rpartition("/")[0]
-        words = (
-            f" It has {before} before the version, which only a gateway needs."
-            if before
-            else ""
-        )
+        words = ""
+        if before:
+            words = f" It has {before} before the version, which only a gateway needs."
         error.args = (
             f"{message}Check the base URL {url}: the service has this path.{words}",
         )
@@ -549,11 +547,9 @@ def stamp_of(error: ServiceError) -> int | None:
 
 
 def _no_answer(operation: str, exchange: Exchange) -> NotSentError | ResponseLostError:
-    why = (
-        str(exchange.error) or type(exchange.error).__name__
-        if exchange.error
-        else "no answer"
-    )
+    why = "no answer"
+    if exchange.error:
+        why = str(exchange.error) or type(exchange.error).__name__
     if exchange.timed_out:
         why = f"timed out ({why})"
     if exchange.end is End.NOT_SENT:

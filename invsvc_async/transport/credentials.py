@@ -180,11 +180,7 @@ class TokenProvider(Credential):
 
     async def _fetch(self) -> None:
         fetching = self._fetching
-        if (
-            fetching is None
-            or fetching.done()
-            or fetching.get_loop() is not asyncio.get_running_loop()
-        ):
+        if fetching is None or not _runs_here(fetching):
             fetching = self._fetching = asyncio.create_task(self._fetched())
             # Marks the exception as retrieved: every waiter may be cancelled, and asyncio would log it.
             fetching.add_done_callback(
@@ -214,6 +210,11 @@ class TokenProvider(Credential):
 
     def fingerprint(self, key: str) -> None:
         """Return ``None``, because its tokens change."""
+
+
+def _runs_here(task: asyncio.Task[None]) -> bool:
+    """Return whether *task* has not ended yet, and is of the running loop."""
+    return not task.done() and task.get_loop() is asyncio.get_running_loop()
 
 
 _VARIABLES: dict[str, type[Credential]] = {

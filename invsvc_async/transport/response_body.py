@@ -153,9 +153,9 @@ def _is_framed(response: ReadableResponse) -> bool:
         is_marked = coding.rpartition(",")[2].strip().lower() == "chunked"
     else:
         is_marked = hdrs.CONTENT_LENGTH in headers
-    return (
-        is_marked or response.status in {204, 304} or response.method == hdrs.METH_HEAD
-    )
+    if is_marked:
+        return True
+    return response.status in {204, 304} or response.method == hdrs.METH_HEAD
 
 
 def inflate(body: bytes, coding: str, *, cap: int) -> bytes:

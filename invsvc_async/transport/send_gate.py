@@ -188,19 +188,22 @@ class Gate(aiohttp.Payload):
 
         Without *force*, an open connection is left alone, because another request may use it already.
         """
-        if self.transport is not None and (force or self.transport.is_closing()):
-            sender = self._sender()
-            # its connection is lost; asked about it, a transport of TLS would raise
-            if sender is None:
-                return
-            sock = sender.get_extra_info("socket")
-            if sock is not None:
-                with suppress(OSError, ValueError):  # it is closed already
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
-            sender.abort()
+        if self.transport is None:
+            return
+        if not force and not self.transport.is_closing():
+            return
+        sender = self._sender()
+        # its connection is lost; asked about it, a transport of TLS would raise
+        if sender is None:
+            return
+        sock = sender.get_extra_info("socket")
+        if sock is not None:
+            with suppress(OSError, ValueError):  # it is closed already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
+        sender.abort()
 
     def _sender(self) -> asyncio.Transport | None:
-        """Return what gives the bytes to the system: under TLS another transport, which ends before it."""
+        """Return the transport that writes to the socket: under TLS an inner one, which ends earlier."""
         if self._tls is None:
             return self.transport
         found: asyncio.Transport | None = getattr(self._tls, "_transport", None)

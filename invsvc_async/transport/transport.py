@@ -251,13 +251,7 @@ class Transport:
         self._closed = True
         try:
             if self._loop is not None and not self._loop.is_closed():
-                for gate in tuple(self._in_flight):
-                    gate.interrupt()
-                    # a stream between two reads: its reader will notice
-                    if gate.scope is None:
-                        self._in_flight.discard(gate)
-                if self._in_flight:
-                    await self._emptied.wait()
+                await self._end_requests()
         finally:  # also if it is cancelled
             if self._deadlines is not None:
                 self._deadlines.set_timer(inf)
@@ -266,8 +260,18 @@ class Transport:
             if self._session is not None and not self._user_supplied:
                 await self._session.close()
 
+    async def _end_requests(self) -> None:
+        """Interrupt all requests in flight, and wait until they have ended."""
+        for gate in tuple(self._in_flight):
+            gate.interrupt()
+            # a stream between two reads: its reader will notice
+            if gate.scope is None:
+                self._in_flight.discard(gate)
+        if self._in_flight:
+            await self._emptied.wait()
+
     def _bind(self) -> tuple[asyncio.AbstractEventLoop, SessionSender | LeanSender]:
-        """Return the running loop, which becomes that of the transport, and what sends requests."""
+        """Bind the transport to the running loop; return the loop, and the sender of requests."""
         loop = asyncio.get_running_loop()
         session = self._session
         if self._closed:
@@ -338,7 +342,9 @@ class Transport:
         Raises:
             ConfigurationError: It is another one.
         """
-        if self._loop is None or (closing and self._loop.is_closed()):
+        if self._loop is None:
+            return
+        if closing and self._loop.is_closed():
             return
         if asyncio.get_running_loop() is not self._loop:
             raise ConfigurationError(OTHER_LOOP)
@@ -366,9 +372,10 @@ class Transport:
         if self._room is not None:
             self._room.cancel()
             self._room = None
-        if (waits or limiter.has_waiting) and (
-            due := knee.in_flight.next_hangs_at()
-        ) < inf:
+        if not waits and not limiter.has_waiting:
+            return
+        due = knee.in_flight.next_hangs_at()
+        if due < inf:
             self._room = self._loop.call_at(due, self._make_room, knee)
 
     def _conclude(self, gate: Gate) -> None:

@@ -14,7 +14,7 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.lanes import new_lane
-from invsvc_async.durable.store.restored import Standing, wrong_with
+from invsvc_async.durable.store.restored import CountedSends, wrong_with
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.tables import Opening
 from tests.durable.stores import numbers, opened
@@ -38,7 +38,7 @@ class World:
     """One journal, the file beside it, a backup of them, and how many sends were made in truth."""
 
     def __init__(self):
-        self.journal = self.beside = Standing("j", 0)
+        self.journal = self.beside = CountedSends("j", 0)
         self.backup = None
         self.made = 0
         self.unnoted = 0  # sends that a kill kept from the file: a copy from right before may hide them
@@ -65,7 +65,7 @@ class World:
         if self.is_refused():
             return
         # opening repeats the count
-        self.beside = self.journal = self.journal or Standing("k", 0)
+        self.beside = self.journal = self.journal or CountedSends("k", 0)
         self.made += 1
         self.journal = self.journal._replace(sends=self.journal.sends + 1)
         self.unnoted += not is_noted
@@ -121,7 +121,7 @@ async def journal(tmp_path, client):
 async def counted(path):
     """Return the count of sends in the file, once it is opened again, and the one beside it before that."""
     beside = msgspec.json.decode(
-        path.with_name(f"{path.name}.epoch").read_bytes(), type=Standing
+        path.with_name(f"{path.name}.epoch").read_bytes(), type=CountedSends
     ).sends
     async with opened(SqliteStore(path, Opening("test", it="the test"))) as store:
         [sends] = await numbers(

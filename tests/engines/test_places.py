@@ -18,7 +18,7 @@ def places(most=1, rate=None, members=1):
 
 
 async def noting(place, name, notes, *, again=False):
-    await (place.take_again() if again else place.take())
+    await (place.acquire_again() if again else place.acquire())
     notes.append(name)
 
 
@@ -26,7 +26,7 @@ async def test_row_that_is_sent_again_goes_first():
     """A row that has begun gets the next place, before new rows, which get theirs in order."""
     shared = places()
     first = RowPlace(shared)
-    await first.take()
+    await first.acquire()
     notes = []
     waiting = [
         asyncio.create_task(noting(RowPlace(shared), name, notes))
@@ -36,10 +36,10 @@ async def test_row_that_is_sent_again_goes_first():
     again = RowPlace(shared)
     waiting.append(asyncio.create_task(noting(again, "again", notes, again=True)))
     await asyncio.sleep(0)
-    first.leave()
+    first.release()
     await asyncio.sleep(0.1)
     assert notes == ["again"]
-    again.leave()
+    again.release()
     await asyncio.gather(*waiting)  # a row that sends nothing leaves by itself
     assert notes == ["again", "a", "b"]
 
@@ -48,14 +48,14 @@ async def test_place_that_was_given_at_the_same_moment():
     """A row that is cancelled just then passes it on."""
     shared = places()
     first = RowPlace(shared)
-    await first.take()
+    await first.acquire()
     notes = []
     cancelled, other = (
         asyncio.create_task(noting(RowPlace(shared), name, notes))
         for name in ("a", "b")
     )
     await asyncio.sleep(0)
-    first.leave()
+    first.release()
     cancelled.cancel()
     async with asyncio.timeout(60.0):
         await other
@@ -66,7 +66,7 @@ async def test_row_that_was_cancelled_while_it_waited():
     """It gets no place."""
     shared = places()
     first = RowPlace(shared)
-    await first.take()
+    await first.acquire()
     notes = []
     cancelled, other = (
         asyncio.create_task(noting(RowPlace(shared), name, notes))
@@ -75,7 +75,7 @@ async def test_row_that_was_cancelled_while_it_waited():
     await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.sleep(0)
-    first.leave()
+    first.release()
     await other
     assert notes == ["b"]
 
@@ -84,12 +84,12 @@ async def test_row_that_sends_keeps_its_place():
     """However long its request takes; one that waits without sending leaves after a second."""
     shared = places(most=2)
     sends, waits = RowPlace(shared), RowPlace(shared)
-    await sends.take()
-    await waits.take()
+    await sends.acquire()
+    await waits.acquire()
     assert sends.keep()
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await RowPlace(shared).take()
+    await RowPlace(shared).acquire()
     assert loop.time() - began == pytest.approx(1.0, abs=0.1)
     assert not waits.keep()
     assert sends.keep()
@@ -103,7 +103,7 @@ async def test_rate_is_shared(members):
     began = loop.time()
     times = []
     for _ in range(21):
-        await shared.take()
+        await shared.acquire()
         times.append(loop.time() - began)
     assert times[-1] == pytest.approx(2.0 * members, abs=0.1)
     assert times == sorted(times)
@@ -112,13 +112,13 @@ async def test_rate_is_shared(members):
 async def test_place_of_a_row_that_is_cancelled_before_its_turn():
     """It is free again."""
     shared = places(rate=0.1)
-    await shared.take()
-    shared.leave()
-    waiting = asyncio.create_task(shared.take())
+    await shared.acquire()
+    shared.release()
+    waiting = asyncio.create_task(shared.acquire())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.sleep(0)
-    again = asyncio.create_task(shared.take_again())
+    again = asyncio.create_task(shared.acquire_again())
     await asyncio.sleep(0.1)
     assert again.done()
 

@@ -46,9 +46,7 @@ HELD = frozenset({
     "writes",
 })  # fmt: skip
 TWICE = frozenset({  # names of two classes: none is added
-    "Backlog",
     "Entry",
-    "Group",
     "Health",
     "Kind",
     "Known",
@@ -57,9 +55,7 @@ TWICE = frozenset({  # names of two classes: none is added
     "Result",
     "Sending",
     "SqliteStore",
-    "Standing",
     "Start",
-    "Worker",
 })  # fmt: skip
 
 MOST_BRANCHES = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeGuard
 
 import attrs
 
@@ -13,7 +13,7 @@ from invsvc_async.errors import InvsvcError, JournalError
 from invsvc_async.simulator.loopback_acts import ActRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from invsvc_async.codec.exact_json import WireObject
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LIMITS: Final = (100, 1000)  # writes or events of a list
 NOT_OFFERED = "state, limit: must be one of those that `about` has"
 CHANGED = "It has changed since you were asked. Look at it again. Nothing was done"
-_MOST: Final = 100  # that wait, of which the oldest is dropped if there is one more
+_MOST: Final = 100  # changes that wait to be confirmed; one more drops the oldest
 _PATIENCE: Final = 300.0  # s, after which a confirmation is no longer valid
 _GONE = (
     "This was confirmed already, or too long ago, or on another page. Ask again. "
@@ -33,9 +33,9 @@ _GONE = (
 @attrs.frozen(kw_only=True)
 class Change:
     """
-    What would be done, and to what, as it is *now*; *do* does it, and returns what it has done in words.
+    What would be done, and to what, in the state *now*; *do* does it, and returns a sentence for the page.
 
-    *do* raises ActRefusedError if what it would change is no longer as it was shown.
+    *do* raises ActRefusedError if the state is no longer *now*.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Change:
     do: Callable[[], Awaitable[str]]
 
     def plain(self) -> WireObject:
-        """Return what the page shows of it, as JSON values."""
+        """Return what the page shows of the change, as JSON values."""
         [title] = visible_texts([self.title])
         now: list[WireObject] = [
             {"name": visible_texts([name])[0], "facts": plain_facts(facts)}
@@ -64,10 +64,10 @@ class Console(Protocol):
 
     async def change(self, asked: Mapping[str, object]) -> Change:
         """
-        Return the change that is asked for.
+        Return the change that is *asked* for, of the things as they are now.
 
         Raises:
-            ActRefusedError: It cannot be done.
+            ActRefusedError: The change cannot be made.
             ValueError: The request does not say what is to be done, or to what.
         """
         ...
@@ -75,7 +75,7 @@ class Console(Protocol):
 
 class Questions:
     """
-    What the pages of *shown* are answered: views, and changes that wait to be confirmed.
+    The answers to the pages of *shown*: the data of views, and changes that wait to be confirmed.
 
     *steady* is a clock in seconds.
     """
@@ -96,10 +96,10 @@ class Questions:
 
     async def ask(self, session: str, asked: Mapping[str, object]) -> WireObject:
         """
-        Return what the page of *session* shows of the change that is *asked* for, with a token to confirm it.
+        Return the wanted change, as the page of *session* shows it, and the token of its confirmation.
 
         Raises:
-            ActRefusedError: It cannot be done.
+            ActRefusedError: The change cannot be made.
             ValueError: The request does not say what is to be done, or to what.
         """
         try:
@@ -114,16 +114,26 @@ class Questions:
 
     async def confirm(self, session: str, asked: Mapping[str, object]) -> WireObject:
         """
-        Do what *session* was asked with a token, once; return what was done.
+        Make the change of a token that *session* got, once; return what was done.
 
         Raises:
-            ActRefusedError: There is no such question any more, or what it showed has changed.
+            ActRefusedError: The token is not valid any more, or the state has changed since.
         """
         token = str(asked.get("confirmation"))
         found = self._waiting.pop((session, token), None)
-        if found is None or self._steady() - found[0] > _PATIENCE:
+        if found is None:
             raise ActRefusedError(_GONE)
-        return {"done": visible_texts([await found[1].do()])[0]}
+        asked_at, change = found
+        if self._steady() - asked_at > _PATIENCE:
+            raise ActRefusedError(_GONE)
+        return {"done": visible_texts([await change.do()])[0]}
+
+
+def with_left(done: str, left: int) -> str:
+    """Return the sentence *done*, and one about the *left*, which were not changed."""
+    if not left:
+        return done
+    return f"{done} {left:,} changed meanwhile, and stayed."
 
 
 def limit_in(query: Mapping[str, str]) -> int:
@@ -137,12 +147,14 @@ def limit_in(query: Mapping[str, str]) -> int:
 def names_in(asked: Mapping[str, object], most: int = 200) -> list[str]:
     """Return the names of what is to be changed; raise ValueError if there are none, or more than *most*."""
     names = asked.get("names")
-    if not isinstance(names, list) or not _are_texts(names):
+    if not _are_texts(names):
         raise ValueError("names: must be a list of texts")
     if not 1 <= len(names) <= most:
         raise ValueError(f"names: there must be 1 to {most}")
     return [*dict.fromkeys(names)]
 
 
-def _are_texts(found: Iterable[object]) -> bool:
-    return all(isinstance(each, str) for each in found)
+def _are_texts(names: object) -> TypeGuard[list[str]]:
+    if not isinstance(names, list):
+        return False
+    return all(isinstance(each, str) for each in names)

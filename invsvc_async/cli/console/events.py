@@ -6,6 +6,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from invsvc_async.cli.console.confirmations import (
     CHANGED,
     LIMITS,
@@ -13,6 +15,7 @@ from invsvc_async.cli.console.confirmations import (
     Change,
     limit_in,
     names_in,
+    with_left,
 )
 from invsvc_async.cli.console.page_texts import plain_facts, plain_table, visible_texts
 from invsvc_async.cli.event_views import (
@@ -36,8 +39,18 @@ if TYPE_CHECKING:
 
     Act = Callable[[StoredEvent], Awaitable[bool]]
 
-_BODY: Final = 20_000  # characters of a body
+_BODY: Final = 20_000  # characters of a body that are shown
 BUTTONS: Final = {"revive": "Handle again", "drop": "Drop"}
+
+
+@attrs.frozen(kw_only=True)
+class EventAct:
+    """What a button does to events: the method of the store, and the words for people."""
+
+    run: Act
+    question: str  # about {events}
+    will: Sequence[str]
+    done: str
 
 
 class EventConsole:
@@ -124,49 +137,52 @@ class EventConsole:
                     f"event {event.id}: “{BUTTONS[change]}” is not for an event that is {event.state}, as "
                     "this one is. Nothing was done."
                 )
-        called = (
-            f"event {seen[0].id}" if len(seen) == 1 else counted(len(seen), "event")
-        )
-        act, title, will = self._revival if change == "revive" else self._deletion
+        act = self._revival() if change == "revive" else self._deletion()
         return Change(
-            title=f"{title} {called}{' again' * (change == 'revive')}?",
-            will=will,
+            title=act.question.format(events=_called(seen)),
+            will=act.will,
             button=BUTTONS[change],
             now={f"event {event.id}": facts_in_words(event) for event in seen},
-            do=partial(self._done, act, seen, change),
+            do=partial(self._do, act, seen),
         )
 
-    @property
-    def _revival(self) -> tuple[Act, str, Sequence[str]]:
+    def _revival(self) -> EventAct:
         will = (
             "The receiver gets it again, with new attempts. Mend the cause before.",
             "A receiver that runs handles it at once. This page handles nothing.",
         )
-        return self._store.revive, "Handle", will
+        return EventAct(
+            run=self._store.revive,
+            question="Handle {events} again?",
+            will=will,
+            done="revived",
+        )
 
-    @property
-    def _deletion(self) -> tuple[Act, str, Sequence[str]]:
+    def _deletion(self) -> EventAct:
         will = (
             "Its body is deleted, and nobody handles it any more.",
             "Its key stays, so that a late duplicate is not handled either.",
         )
-        return self._store.drop, "Delete", will
+        return EventAct(
+            run=self._store.drop,
+            question="Delete {events}?",
+            will=will,
+            done="dropped",
+        )
 
-    async def _done(self, act: Act, seen: Sequence[StoredEvent], change: str) -> str:
-        """Change the events, each if it is still as it was *seen*; return the words."""
+    async def _do(self, act: EventAct, seen: Sequence[StoredEvent]) -> str:
+        """Change the events, each if it is still as it was *seen*; return what was done."""
         many = 0
         try:
             for event in seen:
                 is_same = await self._event(event.id) == event
-                many += is_same and await act(event)
+                if is_same and await act.run(event):
+                    many += 1
         except InvsvcError as error:
             raise ActRefusedError(str(error)) from error
         if not many:
             raise ActRefusedError(f"{CHANGED}.")
-        done = "revived" if change == "revive" else "dropped"
-        left = len(seen) - many
-        words = f"{counted(many, 'event')} {done}."
-        return f"{words} {left:,} changed meanwhile, and stayed." if left else words
+        return with_left(f"{counted(many, 'event')} {act.done}.", len(seen) - many)
 
     async def _seen(self, number: int) -> StoredEvent:
         event = await self._event(number)
@@ -176,11 +192,20 @@ class EventConsole:
 
     async def _event(self, number: int) -> StoredEvent | None:
         page = await self._store.events(after=number - 1, limit=1)
-        return page[0] if page and page[0].id == number else None
+        if not page or page[0].id != number:
+            return None
+        return page[0]
+
+
+def _called(events: Sequence[StoredEvent]) -> str:
+    """Return what people call the event, or how many there are."""
+    if len(events) > 1:
+        return counted(len(events), "event")
+    return f"event {events[0].id}"
 
 
 def _number_in(name: str) -> int:
-    """Return the id in *name*; raise ValueError if it is none."""
+    """Return the id in *name*; raise ValueError if there is none."""
     with suppress(ValueError):
         if 0 < int(name) < 2**63:
             return int(name)
@@ -191,4 +216,6 @@ def _changes_of(event: StoredEvent) -> list[str]:
     """Return what a person may do with *event*; the store itself refuses what must not be."""
     if event.state == "dead":
         return ["revive", "drop"]
-    return ["drop"] if event.body is not None else []
+    if event.body is not None:
+        return ["drop"]
+    return []

@@ -19,16 +19,14 @@ def visible_texts(texts: Iterable[str]) -> list[str]:
 
 
 def plain_facts(facts: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """Return names with their texts, as JSON values; none that is empty."""
+    """Return names with their texts, as JSON values, without those whose text is empty."""
     return [visible_texts((name, words)) for name, words in facts if words]
 
 
 def plain_table(table: TableView) -> WireObject:
     """Return a table as JSON values, without the columns that are empty."""
     columns = [
-        column
-        for column in range(len(table.titles))
-        if not table.rows or any(row[column] for row in table.rows)
+        column for column in range(len(table.titles)) if _is_shown(table, column)
     ]
     return {
         "titles": [table.titles[column] for column in columns],
@@ -39,3 +37,10 @@ def plain_table(table: TableView) -> WireObject:
             place for place, column in enumerate(columns) if column in table.right
         ],
     }
+
+
+def _is_shown(table: TableView, column: int) -> bool:
+    """Return whether a row has a text in *column*; without rows, all columns are shown."""
+    if not table.rows:
+        return True
+    return any(row[column] for row in table.rows)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async.cli.console.confirmations import CHANGED, Change, names_in
+from invsvc_async.cli.console.confirmations import (
+    CHANGED,
+    Change,
+    names_in,
+    with_left,
+)
 from invsvc_async.cli.output import counted
 from invsvc_async.cli.store_options import BATCH, JOURNAL, OUTBOX
 from invsvc_async.cli.store_views import facts_in_words, facts_of
@@ -75,7 +80,7 @@ class WriteChanges:
         return self._entries.key_of(entry)
 
     def _check(self, change: str, seen: Seen) -> None:
-        """Raise ActRefusedError if one of the writes is in a state in which it cannot be changed so."""
+        """Raise ActRefusedError if *change* is not for the state of one of the writes."""
         for entry in seen.values():
             if change not in changes_of(self._kind, entry):
                 key = self._entries.key_of(entry)
@@ -105,7 +110,7 @@ class WriteChanges:
     async def _done_by(
         self, act: Callable[[Entries, Seen], Awaitable[str]], seen: Seen
     ) -> str:
-        """Open the store, and do it there if the writes are still as they were *seen*; return the words."""
+        """Open the store, and run *act* if the writes are still as they were *seen*; return what was done."""
         try:
             async with self._at.opened() as entries:
                 for name, before in seen.items():
@@ -180,47 +185,42 @@ def changes_of(kind: StoreKind, entry: Entry) -> list[str]:
         return ["resolve"] if may_be_sent(entry) else ["drop"]
     verdict, record = verdict_and_record(entry)
     found: list[str] = []
-    is_whole = entry.intent is not None
-    # nothing runs a write of a journal again that has no key
-    if (
-        verdict is not Verdict.APPLIED
-        and is_whole
-        and (kind is not JOURNAL or entry.digest)
-    ):
-        found.append("retry")
-    is_final = verdict in {Verdict.APPLIED, Verdict.SUPERSEDED}
-    if is_whole and not is_final and record.basis != "never sent":
-        found.append("resolve")
+    if entry.intent is not None:
+        # nothing runs a write of a journal again that has no key
+        has_next_run = kind is not JOURNAL or bool(entry.digest)
+        if verdict is not Verdict.APPLIED and has_next_run:
+            found.append("retry")
+        is_final = verdict in {Verdict.APPLIED, Verdict.SUPERSEDED}
+        was_sent = record.basis != "never sent"
+        if was_sent and not is_final:
+            found.append("resolve")
     if kind is not BATCH:
         found.append("drop")
     return found
 
 
 async def _reopened(entries: Entries, seen: Seen) -> str:
-    """Mark the writes as to be done again, if each has still the verdict that it had."""
+    """Mark those writes as to be done again whose verdict is still as it was seen."""
     verdicts = {str(entry.verdict) for entry in seen.values()}
     marked = await entries.do_again(seen, verdicts=verdicts)
     if not marked:
         raise ActRefusedError(f"{CHANGED}.")
-    left = len(seen) - len(marked)
-    words = f"{counted(len(marked), 'write')} to be done again."
-    return f"{words} {left:,} changed meanwhile, and stayed." if left else words
+    done = f"{counted(len(marked), 'write')} to be done again."
+    return with_left(done, len(seen) - len(marked))
 
 
 async def _dropped(entries: Entries, seen: Seen) -> str:
-    """Delete the writes, if each is still as it was seen."""
+    """Delete the writes, each if it is still as it was *seen*."""
     many = 0
     for name, before in seen.items():
         many += await entries.drop(name, seen=before)
     if not many:
         raise ActRefusedError(f"{CHANGED}.")
-    left = len(seen) - many
-    words = f"{counted(many, 'write')} dropped."
-    return f"{words} {left:,} changed meanwhile, and stayed." if left else words
+    return with_left(f"{counted(many, 'write')} dropped.", len(seen) - many)
 
 
 async def _resolved(finding: Resolution, entries: Entries, seen: Seen) -> str:
-    """Store what a person found of the one write that was *seen*."""
+    """Store a person's finding about the only write in *seen*."""
     [(name, before)] = seen.items()
     key = entries.key_of(before)
     _, outcome = await resolve(entries.store, name, finding, key=key, expected=before)
@@ -234,5 +234,8 @@ def _finding_in(asked: Mapping[str, object]) -> Resolution:
         raise ValueError("Say whether it was applied.")  # noqa: TRY004 - of a request
     because = str(asked.get("because") or "")
     by = str(asked.get("by") or "") or None
-    applied: bool | str = str(asked.get("of") or "") or True if is_applied else False
+    made = str(asked.get("of") or "")
+    applied: bool | str = is_applied
+    if is_applied and made:
+        applied = made
     return resolution(applied, because, by)

@@ -117,7 +117,7 @@ class WriteConsole:
 
 
 def _plain_group(group: Group) -> WireObject:
-    """Return writes that are not applied for the same cause, the first of them with what was said."""
+    """Return a group of the report as JSON values, with the first of its writes."""
     from invsvc_async.batch.reports.not_applied import words_of
 
     told: dict[str, str] = {

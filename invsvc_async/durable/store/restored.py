@@ -153,17 +153,17 @@ _LENGTH = 80  # bytes of the file: one that is written at once has no torn state
 _ANOTHER = "the file {beside} belongs to another journal"
 
 
-class Standing(NamedTuple):
+class CountedSends(NamedTuple):
     """The identity of a journal, and how many sends it has counted."""
 
     epoch: str
     sends: int
 
 
-_DAMAGED = Standing("", -1)  # what a file says that cannot be read
+_DAMAGED = CountedSends("", -1)  # what a file says that cannot be read
 
 
-def wrong_with(journal: Standing | None, beside: Standing | None) -> str | None:
+def wrong_with(journal: CountedSends | None, beside: CountedSends | None) -> str | None:
     """
     Return what is wrong with a journal that has the count *journal* beside a file with the count *beside*.
 
@@ -224,7 +224,7 @@ class Epoch:
     _dialect: SqliteDialect
     _how: Opening
     _number: int = attrs.field(init=False, default=-1)
-    _standing: Standing = attrs.field(init=False, default=Standing("", 0))
+    _standing: CountedSends = attrs.field(init=False, default=CountedSends("", 0))
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """
@@ -248,7 +248,7 @@ class Epoch:
         journal = (
             None
             if counted is None
-            else Standing(str(fact(connection, "epoch")), int(counted))
+            else CountedSends(str(fact(connection, "epoch")), int(counted))
         )
         wrong = wrong_with(journal, beside)
         restored = self._how.restored
@@ -274,7 +274,7 @@ class Epoch:
             connection.execute(_NOTE, ("sends", str(sends)))
             if restored:
                 self._dialect.run(connection, mark_restored())
-        self._standing = Standing(epoch, sends)
+        self._standing = CountedSends(epoch, sends)
         self.close()
         self._number = own_private(self._path)
         os.ftruncate(self._number, _LENGTH)
@@ -299,7 +299,7 @@ class Epoch:
             os.close(self._number)
             self._number = -1
 
-    def _read(self) -> Standing | None:
+    def _read(self) -> CountedSends | None:
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:
@@ -308,7 +308,7 @@ class Epoch:
         if not text.strip(b"\0"):
             return None
         try:
-            return msgspec.json.decode(text, type=Standing)
+            return msgspec.json.decode(text, type=CountedSends)
         except msgspec.DecodeError:
             return _DAMAGED
 

@@ -210,7 +210,8 @@ def judge_head(
         proof = trust.prove(b"", head, now)
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
-    is_open = trust.accept_unsigned and not (trust.keys and trust.shared_headers)
+    all_are_signed = bool(trust.keys and trust.shared_headers)
+    is_open = trust.accept_unsigned and not all_are_signed
     if proof is not None or is_open:
         return None
     if says_test(head):
@@ -226,7 +227,9 @@ def check_age(event: Event, now: float, max_age: float | None) -> Receipt | None
 
     Spec: Events, Tax-authority sync body, Invoice batch body.
     """
-    if max_age is None or isinstance(event, ResourceEvent) or event.created_at is None:
+    if max_age is None or isinstance(event, ResourceEvent):
+        return None
+    if event.created_at is None:
         return None
     age = now - event.created_at.timestamp()
     if age <= max_age:

@@ -42,11 +42,8 @@ class Current:
     """
 
     def __init__(self, client: Client | Callable[[], Client] | None) -> None:
-        if (
-            client is not None
-            and not callable(client)
-            and not hasattr(client, "invoices")
-        ):
+        is_client = hasattr(client, "invoices")
+        if client is not None and not is_client and not callable(client):
             raise ConfigurationError(
                 f"client: {type(client).__name__} is not valid. Pass a Client, or a function that makes one."
             )
@@ -87,17 +84,17 @@ class Current:
             invoice = await self._reads.share(
                 uuid.upper(), lambda: _read(client, uuid, filters, kind)
             )
-        if invoice is None or (
-            isinstance(invoice, Gone) and kind not in (None, "E", "P")
-        ):
-            why = (
-                "neither list has its type"
-                if invoice
-                else "its data does not say which invoice it is"
-            )
-            advice = "Register the handler without fetch=True, and look at event.raw."
-            raise MalformedEventError(f"{event.type}: {why}. {advice}", raw=event.raw)
+        if invoice is None:
+            raise _unread(event, "its data does not say which invoice it is")
+        if isinstance(invoice, Gone) and kind not in (None, "E", "P"):
+            raise _unread(event, "neither list has its type")
         return await function(event, invoice)
+
+
+def _unread(event: Event, why: str) -> MalformedEventError:
+    """Return the error for an event whose invoice cannot be read."""
+    advice = "Register the handler without fetch=True, and look at event.raw."
+    return MalformedEventError(f"{event.type}: {why}. {advice}", raw=event.raw)
 
 
 async def _read(
@@ -122,23 +119,19 @@ async def _read(
 def _filters(data: object) -> dict[str, Any]:
     """Return the arguments with which a list finds the invoice of *data*; none if *data* names none."""
     key = _field(data, "idempotency_key")
-    created = _field(data, "created_at")
     if key:
         return {"idempotency_key": key}
-    if (
-        _field(data, "invoice_type") == "E"
-        and _field(data, "series")
-        and _field(data, "folio_number")
-    ):
-        return {"series": _field(data, "series"), "folio": _field(data, "folio_number")}
-    # it may compare in seconds
+    if _field(data, "invoice_type") == "E":
+        series = _field(data, "series")
+        folio = _field(data, "folio_number")
+        if series and folio:
+            return {"series": series, "folio": folio}
+    created = _field(data, "created_at")
+    if not isinstance(created, (int, datetime)):
+        return {}
+    # the service may compare in seconds
     second: Any = timedelta(seconds=1) if isinstance(created, datetime) else 1000
-    has_time = isinstance(created, (int, datetime))
-    return (
-        {"created_after": created - second, "created_before": created + second}
-        if has_time
-        else {}
-    )
+    return {"created_after": created - second, "created_before": created + second}
 
 
 def _field(data: Any, name: str) -> Any:

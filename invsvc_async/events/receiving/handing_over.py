@@ -14,17 +14,16 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.event import Event
 
-HandOver: TypeAlias = (
-    "Callable[[Any], object]"  # Any: it may name the family it expects
-)
-NAME: Final = "hand_over"  # of the handler, as the store knows it
+# Any: the function may name the family of events that it expects
+HandOver: TypeAlias = "Callable[[Any], object]"
+NAME: Final = "hand_over"  # the name of the handler in the store
 
 
 def handing_over(
     function: HandOver, *, stores_first: bool
 ) -> Callable[[Event], Awaitable[None]]:
     """
-    Return the handler that gives each event to *function*, which is called in a thread if it is not async.
+    Return a handler that gives each event to *function*: in a thread, if the function is not async.
 
     Raises:
         ConfigurationError: It is no function, or events are not stored.
@@ -40,9 +39,11 @@ def handing_over(
     is_plain = is_plain_function(function)
 
     async def hand_over(event: Event) -> None:
-        given: Any = (  # Any: a coroutine, or what the queue returns
-            await asyncio.to_thread(function, event) if is_plain else function(event)
-        )
+        given: Any  # a coroutine, or what the queue returns
+        if is_plain:
+            given = await asyncio.to_thread(function, event)
+        else:
+            given = function(event)
         if inspect.isawaitable(given):  # also of a lambda around an async function
             await given
 

@@ -11,12 +11,13 @@ import inspect
 import logging
 import re
 from itertools import chain
-from math import floor, inf
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.concurrency.pace import Pace
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.event import Event, key_of, queued_at, subject_in
@@ -153,7 +154,6 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _OF_POLICY: Final = ("timeout", "attempts", "initial", "maximum")
 _OF_HANDLER: Final = ("name", "where", "key", "timeout", "rate")
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
-_BURST: Final = 0.05  # s of calls that may be caught up at once, because each look at the store takes time
 
 
 @attrs.frozen
@@ -176,29 +176,6 @@ class HandlerOptions(TypedDict, total=False):
     initial: float | None
     maximum: float | None
     rate: float | None
-
-
-class Pace:
-    """Spread calls evenly, *rate* a second.  *now* is the time of the event loop, in seconds."""
-
-    def __init__(self, rate: float) -> None:
-        self._gap = 1 / rate
-        self._next = float("-inf")
-
-    def free(self, now: float) -> int:
-        """Return how many calls may begin now."""
-        return max(0, floor((now - self._start(now)) / self._gap) + 1)
-
-    def use(self, number: int, now: float) -> None:
-        """Count so many calls that begin now."""
-        self._next = self._start(now) + number * self._gap
-
-    def wait(self, now: float) -> float:
-        """Return how many seconds remain until a call may begin."""
-        return max(0.0, self._next - now)
-
-    def _start(self, now: float) -> float:
-        return max(self._next, now - _BURST)
 
 
 @attrs.frozen(kw_only=True)
@@ -296,15 +273,19 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
     _check_types(types, fetch=fetch)
     own = options.get("name")
     rate = options.get("rate")
-    fits = own is None or (isinstance(own, str) and _NAME.fullmatch(own) is not None)
+    is_name = isinstance(own, str) and _NAME.fullmatch(own) is not None
     check_valid(
-        "name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits
+        "name",
+        own,
+        "letters, digits, '_', '-' and '.', at most 100",
+        fits=own is None or is_name,
     )
     for name in ("where", "key"):
         function = options.get(name)
         fits = function is None or is_plain_function(function)
         check_valid(name, function, "a function that is not async", fits=fits)
-    fits = rate is None or (isinstance(rate, (int, float)) and 0 < rate < inf)
+    is_rate = isinstance(rate, (int, float)) and 0 < rate < inf
+    fits = rate is None or is_rate
     check_valid("rate", rate, "a positive number of calls a second", fits=fits)
 
 
@@ -326,7 +307,7 @@ def _check_types(types: Sequence[object], *, fetch: bool) -> None:
 
 
 @attrs.frozen
-class Group:
+class HandlerGroup:
     """
     Handlers whose events are taken together, because they have one timeout and no rate of their own.
 
@@ -441,10 +422,12 @@ class Handlers:
         if handler is None or handler.key is None or not handler.wants(event):
             return []
         key = handler.ordering_key(event)
+        if key is None:
+            return []
         given = Delivery(
             key=None, type=event.type, body=None, handler=handler.name, ordering_key=key
         )
-        return [] if key is None else [given]
+        return [given]
 
     def of(self, entry: Entry, event: Event) -> Handler | None:
         """Return the handler that an entry is for, if it wants the event."""
@@ -452,7 +435,9 @@ class Handlers:
             handler = self._by_name.get(entry.handler)
         else:
             handler = next(iter(self.matching(event)), None)
-        return handler if handler is not None and handler.wants(event) else None
+        if handler is None or not handler.wants(event):
+            return None
+        return handler
 
     def policy_of(self, entry: Entry) -> InboxPolicy:
         """Return the policy of the handler that an entry is for."""
@@ -463,7 +448,7 @@ class Handlers:
             handler = next(iter(own or rest), None)
         return self.policy if handler is None else handler.policy
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[HandlerGroup]:
         """Return the groups of events to take together; events without a handler are in the first."""
         names: dict[tuple[float, Pace | None], list[str]] = {
             (self.policy.timeout, None): [""]
@@ -473,8 +458,8 @@ class Handlers:
                 handler.name
             )
         if self.store is None:
-            return [Group((), max(timeout for timeout, _ in names), None)]
-        return [Group(tuple(found), *limits) for limits, found in names.items()]
+            return [HandlerGroup((), max(timeout for timeout, _ in names), None)]
+        return [HandlerGroup(tuple(found), *limits) for limits, found in names.items()]
 
     def _by_type_of(self, kind: str) -> _OfType:
         handlers = self._by_name.values()
@@ -492,20 +477,22 @@ class Handlers:
             raise ConfigurationError(
                 "on: key= and rate= need stored events. Use Receiver(mode='inbox')."
             )
-        others = [
-            other for other in self._by_name.values() if other.name != handler.name
-        ]
-        kinds = ("*", *EVENT_TYPES)  # no family has the first one
-        shared = any(
-            handler.is_for(kind) and other.is_for(kind)
-            for other in others
-            for kind in kinds
-        )
-        if self.store is None and (ordered or shared):
+        if self.store is not None:
+            return
+        if ordered or self._shares_a_type(handler):
             raise ConfigurationError(
                 "on: this store does not know handlers. Make it a HandlerStore, or register one handler for "
                 "each type, without key= and rate=."
             )
+
+    def _shares_a_type(self, handler: Handler) -> bool:
+        """Return whether another handler is for a type that *handler* is for."""
+        kinds = ("*", *EVENT_TYPES)  # no family has the first one
+        own = [kind for kind in kinds if handler.is_for(kind)]
+        for other in self._by_name.values():
+            if other.name != handler.name and any(map(other.is_for, own)):
+                return True
+        return False
 
 
 def delivery_of(event: Event) -> Delivery:

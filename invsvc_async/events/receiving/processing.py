@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.handlers import EventHandler, Handlers
     from invsvc_async.events.receiving.judging import AnswerTimes, Judge
     from invsvc_async.events.receiving.stats import Tally
-    from invsvc_async.events.receiving.worker import Inline, Worker
+    from invsvc_async.events.receiving.worker import InboxWorker, Inline
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -39,7 +39,7 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
 
     judge: Judge
     handlers: Handlers
-    worker: Worker
+    worker: InboxWorker
     inline: Inline
     tally: Tally
     times: AnswerTimes

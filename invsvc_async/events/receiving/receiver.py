@@ -62,7 +62,7 @@ from invsvc_async.events.receiving.web import (
     length_in,
     refuse_by_head,
 )
-from invsvc_async.events.receiving.worker import Inline, Worker
+from invsvc_async.events.receiving.worker import InboxWorker, Inline
 from invsvc_async.events.stores import Store, choose_store
 from invsvc_async.models.common import UNSET, Unset
 
@@ -201,7 +201,7 @@ class Receiver:
             giving = handing_over(hand_over, stores_first=stores_first)
             self._handlers.add(giving, ("*",), {"name": NAME}, fetch=False)
         self._calls = HandlerCalls(self._current, self._tally, lambda: self.on_handling)
-        self._worker = Worker(
+        self._worker = InboxWorker(
             self.store,
             self._handlers,
             self._calls.handle,

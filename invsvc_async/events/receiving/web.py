@@ -73,9 +73,8 @@ def refuse_by_head(method: str, head: Head, limit: int) -> Receipt | None:
     kind = (head.get("content-type") or "").partition(";")[0].strip().lower()
     # "" if it came twice; a server may have decoded it
     coding = head.get("content-encoding")
-    if kind != "application/json" or (
-        coding is not None and coding.lower() != "identity"
-    ):
+    is_coded = coding is not None and coding.lower() != "identity"
+    if is_coded or kind != "application/json":
         return Receipt(415, "refused", headers={"Accept": "application/json"})
     length = length_in(head)
     if length is not None and length > limit:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from contextlib import nullcontext
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -47,9 +47,8 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from invsvc_async.events.receiving.handlers import Group, Handler, Handlers
+    from invsvc_async.events.receiving.handlers import Handler, HandlerGroup, Handlers
 
-T = TypeVar("T")
 # with the attempt, from 1
 Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"
 _Asked: TypeAlias = "dict[str, asyncio.Future[None]]"  # by handler: done once its claim is stored, or failed
@@ -62,7 +61,7 @@ _DUPLICATE: Final = Receipt(200, "duplicate")
 _SOON: Final = 1.0  # s that the answer waits until the result is stored
 
 
-class Worker:
+class InboxWorker:
     """
     Handle the events in *store* with *handle*, which raises if it fails; *random* returns 0 to 1.
 
@@ -173,7 +172,7 @@ class Worker:
                 started = await self._take_of(group, limit, now) or started
         return 0.0 if started else pause
 
-    async def _take_of(self, group: Group, limit: int, now: float) -> bool:
+    async def _take_of(self, group: HandlerGroup, limit: int, now: float) -> bool:
         """Start at most *limit* events of *group* that are due; return whether there were any."""
         self._watch.note_free(now)
         only: dict[str, Any] = {"handlers": group.names} if group.names else {}
@@ -274,7 +273,7 @@ class Inline:
     once is stored with its body, so that the worker can retry it.
     """
 
-    def __init__(self, worker: Worker, *, deadline: float) -> None:
+    def __init__(self, worker: InboxWorker, *, deadline: float) -> None:
         self._worker = worker
         self._store = worker.store
         self._tally = worker.tally
@@ -473,13 +472,12 @@ async def _noted(
 
 def _told_of(found: Delivery) -> str:
     """Return words for an authentic delivery that cannot be read, with the digest of its body."""
-    digest = sha256(found.body or b"").hexdigest()[:16]
-    name = (
-        f"Event {found.type} {found.key or 'without a key'}"
-        if found.type
-        else "An authentic delivery"
-    )
-    return f"{name} ({len(found.body or b'')} bytes, SHA-256 {digest}…)"
+    body = found.body or b""
+    digest = sha256(body).hexdigest()[:16]
+    name = "An authentic delivery"
+    if found.type:
+        name = f"Event {found.type} {found.key or 'without a key'}"
+    return f"{name} ({len(body)} bytes, SHA-256 {digest}…)"
 
 
 async def _ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
