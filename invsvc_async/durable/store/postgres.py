@@ -233,19 +233,16 @@ class PostgresStore(Pool):
             )
         prepare = partial(self._prepare, core=core, same_mode=same_mode)
         await self.connect(prepare, application_name=f"invsvc {self.how.kind}")
-        # which does so before it sends
-        if not self.how.reading and self.how.kind != "outbox":
-            try:
+        if self.how.reading:
+            return
+        try:
+            if self.how.kind != "outbox":  # which does so before it sends
                 await self.check_place()
-            except BaseException:
-                await self.aclose()
-                raise
-        if not self.how.reading and is_old(self.how, self.version):
-            try:
+            if is_old(self.how, self.version):
                 await self._upgrade()
-            except BaseException:
-                await self.aclose()
-                raise
+        except BaseException:
+            await self.aclose()
+            raise
 
     async def _prepare(
         self, connection: Connection, *, core: ClientCore | None, same_mode: bool
