@@ -95,6 +95,13 @@ def keep_colons(
         lines[0] = f": {lines[0]}"
 
 
+def drop_private_bases(
+    _app: object, _name: str, _thing: object, _options: object, bases: list[type]
+) -> None:
+    """Remove base classes that are no part of the interface."""
+    bases[:] = [base for base in bases if not base.__name__.startswith("_")] or [object]
+
+
 def drop_module_docstrings(
     _app: object,
     what: str,
@@ -158,6 +165,7 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Connect the hooks, before napoleon's where needed."""
+    app.connect("autodoc-process-bases", drop_private_bases)
     app.connect("source-read", add_navigation)
     app.connect("build-finished", write_llms_txt)
     app.connect("autodoc-process-docstring", keep_colons, priority=100)
