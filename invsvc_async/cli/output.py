@@ -113,11 +113,14 @@ def fail(message: str, error: Exception | None = None) -> None:
             _print_words("invsvc:", f" {message}", "bold red")
 
 
+_ADVICE_FOR_PROGRAMS = re.compile(r" Look at \.raw(, [^.]*)?\.")
+
+
 def told(message: str, error: Exception | None) -> str:
     """Return *message* of *error* with the beginning of ``raw``, at which only a program can look."""
     raw: bytes = getattr(error, "raw", None) or b""
     begin = f" It begins with {raw[:60].decode(errors='replace')!r}." if raw else ""
-    return message.replace(" Look at .raw.", begin)
+    return _ADVICE_FOR_PROGRAMS.sub(lambda _: begin, message)
 
 
 def note(message: str) -> None:

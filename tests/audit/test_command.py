@@ -175,7 +175,7 @@ def test_window(invsvc, service, planted):
     )
     [asked] = [each.query for each in service.ledger.reads]
     assert asked["created_after"] == "1789862400000"
-    assert asked["created_before"] == "1790143200000"
+    assert asked["created_before"] == "1790143199999"  # it includes that time
 
 
 def test_report(invsvc, service, planted):

@@ -88,12 +88,12 @@ BAD = {
     ),
     "future": (
         lambda path: spoil(path, "UPDATE facts SET value = '99' WHERE name = 'schema'"),
-        "its tables have version 99, and this package knows version 1 to 4",
+        "its tables have version 99, and this package knows version 1 to 5",
         "Use that version, or a newer one",
     ),
     "of the development": (
         lambda path: spoil(path, "DELETE FROM facts WHERE name = 'schema'"),
-        "its tables have no version, and this package knows version 1 to 4",
+        "its tables have no version, and this package knows version 1 to 5",
         "begin a new one in its place",
     ),
     "foreign": (

@@ -156,8 +156,7 @@ async def test_table_as_input(service, invsvc, here):
     code, _, err = await invsvc(file, "--journal", "run.db")
     assert (code, service.ledger.entries) == (2, [])
     assert len(err.splitlines()) <= 5
-    assert "and 19,999 more" in err
-    assert "must have one write per line" in err
+    assert "--operation" in err
 
 
 async def test_many_bad_lines(invsvc, here):
@@ -438,7 +437,7 @@ async def test_secrets_that_are_lost_are_named(service, invsvc, here):
     ]
     (lost,) = {"row-1", "row-2"} - {*kept}
     (hook,) = [one["webhook"] for one in told["lost_secrets"]]
-    assert "secrets lost     1; `invsvc batch report` names them" in out
+    assert "secrets lost     1; `invsvc batch report run.db` names them" in out
     assert hook.startswith("wh_")
     assert f"  - {lost} (webhooks.create): {hook}" in report
     assert [one["key"] for one in told["lost_secrets"]] == [lost]

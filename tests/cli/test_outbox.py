@@ -248,10 +248,10 @@ async def test_schema_for_tables_of_an_earlier_version(service, invsvc, tmp_path
             client_of(service) as client,
             Outbox.open(place, client, reading=True) as outbox,
         ):
-            assert store_beneath(outbox).version == 4
-    code, printed, said = await invsvc("schema", place, "--from", "4")
+            assert store_beneath(outbox).version == 5
+    code, printed, said = await invsvc("schema", place, "--from", "5")
     assert (code, printed) == (2, "")
-    assert "tables of version 4 need no statements" in said
+    assert "tables of version 5 need no statements" in said
 
 
 async def test_schema_of_a_file(invsvc, tmp_path):

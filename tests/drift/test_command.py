@@ -193,7 +193,6 @@ def test_window_and_zone(invsvc, mine):  # noqa: F811
             "Mexico City: is no known time zone",
         ),
         (("invoices", "mine.csv", "--zone", "../etc"), "../etc: is no known time zone"),
-        (("invoices", "mine.csv", *MAPPED, "--from", "2026-05-01"), "--zone"),
         (("invoices", "mine.csv", "--report", "mine.csv"), "mine.csv is the rows"),
         (("invoices", "mine.csv", "--delimiter", ";;"), "delimiter"),
         (

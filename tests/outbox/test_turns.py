@@ -52,6 +52,9 @@ async def test_only_write_of_another_team(service, place, monkeypatch):
         [*_, key] = await enqueue(
             outbox, *creates(client, "team_1", CROWD), *creates(client, "team_2", 1)
         )
+        if "://" not in str(place):  # rows of a file take turns once they were moved
+            while (await outbox_entries(outbox).move()).many:
+                pass
         async with outbox.dispatching(grace=0.0):
             await verdict_of(outbox, key)
             assert "team_2" in teams_in(service)[:20]
