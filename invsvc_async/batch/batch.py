@@ -17,7 +17,7 @@ from invsvc_async.batch.entries import (
     summary_of,
     workers_of,
 )
-from invsvc_async.batch.replaced import note_replaced, telling_of_replacement
+from invsvc_async.batch.replaced import ReplacementNotes, telling_of_replacement
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import (
     Progress,
@@ -81,6 +81,7 @@ class Batch(Uncopied):
         self.client: Client = sending.client
         self.on_progress: Callable[[Progress], None] | None = on_progress
         self._run: Run | None = None
+        self._replacements = ReplacementNotes(entries)
         self._is_open = False
 
     @classmethod
@@ -173,7 +174,7 @@ class Batch(Uncopied):
             self._is_open = False
             await self.entries.aclose()
             raise
-        core.replaced_hooks.add(self._note_replaced)
+        core.replacements.add(self._replacements)
         return self
 
     async def __aexit__(
@@ -190,11 +191,8 @@ class Batch(Uncopied):
             raise
         finally:
             self._is_open = False
-            self.sending.core.replaced_hooks.discard(self._note_replaced)
+            self.sending.core.replacements.discard(self._replacements)
             await self.entries.aclose()
-
-    async def _note_replaced(self, key: str, old: str, new: str) -> None:
-        await note_replaced(self.entries, key, old, new)
 
     @overload
     def run(

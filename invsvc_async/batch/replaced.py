@@ -41,17 +41,27 @@ _MOST: Final = 100  # replacements of one webhook, of which each lost its secret
 _GONE: Final = 404
 
 
-async def note_replaced(entries: Entries, key: str, old: str, new: str) -> None:
-    """Note that *new* stands in the place of the webhook *old*, if the write *key* in *entries* made it."""
-    try:
-        entry = await entries.entry(key)
-        if entry is None or entry.verdict != Verdict.APPLIED:
-            return
-        if verdict_and_record(entry)[1].thing == old:
-            await entries.facts.put(f"{REPLACED}{old}", new)
-    except JournalError as error:  # to replace it again notes it, and sends nothing
-        words = "%s: %s stands in the place of %s; noting that failed: %s"
-        log.warning(words, key, new, old, error)
+class ReplacementNotes:
+    """
+    Notes in *entries* which of their webhooks were replaced, while the client of a batch or outbox knows it.
+
+    The client knows it weakly, so that a batch or outbox that nobody has any more is collected.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+
+    async def note(self, key: str, old: str, new: str) -> None:
+        """Note that *new* stands in the place of the webhook *old*, if the write *key* made it."""
+        try:
+            entry = await self._entries.entry(key)
+            if entry is None or entry.verdict != Verdict.APPLIED:
+                return
+            if verdict_and_record(entry)[1].thing == old:
+                await self._entries.facts.put(f"{REPLACED}{old}", new)
+        except JournalError as error:  # to replace it again notes it, and sends nothing
+            words = "%s: %s stands in the place of %s; noting that failed: %s"
+            log.warning(words, key, new, old, error)
 
 
 async def with_replacements(

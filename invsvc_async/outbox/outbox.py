@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from invsvc_async.batch.replaced import (
-    note_replaced,
+    ReplacementNotes,
     telling_of_replacement,
     with_replacements,
 )
@@ -95,6 +95,7 @@ class Outbox(Uncopied):
 
     def __init__(self, store: OutboxEntries, sending: Sending) -> None:
         self._store = store
+        self._replacements = ReplacementNotes(store)
         self._sending = sending
         # set when verdicts are stored or given back, or it is closed
         self._changed = asyncio.Event()
@@ -204,11 +205,8 @@ class Outbox(Uncopied):
         else:
             self._open = True
         if not self._store.store.how.reading:
-            self._sending.core.replaced_hooks.add(self._note_replaced)
+            self._sending.core.replacements.add(self._replacements)
         return self
-
-    async def _note_replaced(self, key: str, old: str, new: str) -> None:
-        await note_replaced(self._store, key, old, new)
 
     async def _arrive(self) -> None:
         """Open it, again and again, until its database is there."""
@@ -243,7 +241,7 @@ class Outbox(Uncopied):
             self._check_loop()
         self._open = False
         self._away = None
-        self._sending.core.replaced_hooks.discard(self._note_replaced)
+        self._sending.core.replacements.discard(self._replacements)
         self._wake()
         try:
             if self._arriving is not None:

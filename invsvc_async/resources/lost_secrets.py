@@ -228,8 +228,8 @@ class _Replacing:
     async def tell_stores(self, webhook: Webhook) -> None:
         """Tell the open batches and outboxes of the client that *webhook* stands in the first one's place."""
         first = cast("Webhook", self._lost.value)
-        for note in [*self._creating.core.replaced_hooks]:
-            await note(self._intent.key, first.id, webhook.id)
+        for notes in [*self._creating.core.replacements]:
+            await notes.note(self._intent.key, first.id, webhook.id)
 
 
 def _checked(

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import random
 import re
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 from aiohttp import hdrs
@@ -153,6 +153,13 @@ class PreparedHeaders(dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]]
         return prepared
 
 
+class NotesReplacements(Protocol):
+    """What notes that a webhook whose secret was lost was replaced by another one."""
+
+    async def note(self, key: str, old: str, new: str) -> None:
+        """Note that the webhook *new* stands in the place of *old*, which the create *key* made."""
+
+
 class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     """What all views of one client share: connections, credential, clocks, hooks, writes."""
 
@@ -184,10 +191,8 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         msgspec.field(default_factory=WeakKeyDictionary)
     )  # Any: Leases, which are above this folder
     warned: set[str] = msgspec.field(default_factory=set)
-    # Of open batches and outboxes: they get the key of a create, its webhook, and that in its place.
-    replaced_hooks: set[Callable[[str, str, str], Awaitable[None]]] = msgspec.field(
-        default_factory=set
-    )
+    # of open batches and outboxes
+    replacements: WeakSet[NotesReplacements] = msgspec.field(default_factory=WeakSet)
 
     def __repr__(self) -> str:
         return object.__repr__(self)  # without the credential

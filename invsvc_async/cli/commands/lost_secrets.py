@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,7 +117,7 @@ class _CommandRun:
     """Replaces webhooks, one after the other; *entries* note it, unless they are the client's own journal."""
 
     def __init__(self, client: Client, entries: Entries | None) -> None:
-        from invsvc_async.batch.replaced import note_replaced
+        from invsvc_async.batch.replaced import ReplacementNotes
         from invsvc_async.client import options_of
 
         self._client = client
@@ -126,8 +125,8 @@ class _CommandRun:
         self._replaced: list[dict[str, str]] = []
         self._kept: list[str] = []
         if entries is not None:
-            note = partial(note_replaced, entries)
-            options_of(client).core.replaced_hooks.add(note)
+            self._notes = ReplacementNotes(entries)
+            options_of(client).core.replacements.add(self._notes)
 
     async def replace(self, key: str, result: Result | None) -> None:
         """Replace the webhook of *result*, or say why not."""
