@@ -147,7 +147,7 @@ def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
 def _is_offered(
     row: Operation, kind: str, patterns: Sequence[str], *, read_only: bool
 ) -> bool:
-    """Return whether an operation that one of the *patterns* fits is a tool for this *kind* of credential."""
+    """Return whether the operation fits a pattern, and is open to this *kind* of credential."""
     if read_only and row.kind is OperationKind.WRITE:
         return False
     if row.credentials and kind not in row.credentials:

@@ -274,7 +274,7 @@ class Dispatcher:
                 await self._take_turns(read)
 
     async def _take_turns(self, read: Sequence[Item]) -> None:
-        """Add the next entries of teams that have few under way, ready, or among those that were *read*."""
+        """Add the next entries of teams with few items under way, ready, or *read*."""
         lanes = self._share.to_read()
         if not lanes:
             return
@@ -285,7 +285,7 @@ class Dispatcher:
             self._add(item)
 
     async def _mark(self, items: Sequence[Item], *, is_part: bool) -> None:
-        """Mark those of *items* that are overtaken; *is_part* is whether there may be more behind them."""
+        """Mark the overtaken *items*; *is_part* is whether more may follow them."""
         if self.earlier.any or any(item.spec is None for item in items):
             await self.earlier.mark(items, is_part=is_part)
 
@@ -304,7 +304,7 @@ class Dispatcher:
     async def _without_behind(
         self, found: list[Entry], lanes: Mapping[int, Lane]
     ) -> list[Entry]:
-        """Return the entries *found*, but for those behind others that are not due: move these aside."""
+        """Return the entries *found* but for those behind entries that are not due, which are moved aside."""
         behind = [entry for entry in found if entry.is_behind]
         if not behind:
             return found
@@ -314,7 +314,7 @@ class Dispatcher:
         return [entry for entry in found if not entry.is_behind]
 
     async def _bring_back_due(self) -> None:
-        """Let what waited for its time come back into the lanes of this process, as far as it is due."""
+        """Bring entries that are due by now back into the lanes of this process."""
         if not self._due.is_up:
             return
         found = await self._due.bring_back(self._share.to_read().values())

@@ -46,7 +46,7 @@ class DueTimes:
 
     async def bring_back(self, lanes: Collection[OwnedLane]) -> Mapping[int, int]:
         """
-        Let what is due come back into *lanes*; return after which place to read each of them.
+        Bring entries that are due back into *lanes*; return the place after which to read each lane.
 
         A call moves a few; there is another look at once then.
         """

@@ -50,7 +50,7 @@ def _record_of(outcome: AnyOutcome) -> Record:
 
 
 def _may_be_replaced(outcome: AnyOutcome) -> bool:
-    """Return whether it may be that nobody has the secret of the webhook, so that it has to be replaced."""
+    """Return whether the secret of the new webhook may be lost, so that the webhook has to be replaced."""
     return outcome.secret in {"lost", "returned"}
 
 

@@ -163,7 +163,7 @@ class Run:
         return await self._told_again(found)
 
     async def _told_again(self, entry: Entry) -> Result:
-        """Return the result of *entry*, which another run left: what that has returned nobody got."""
+        """Return the result of *entry*, whose run ended before anybody got its value."""
         entries = self._batch.entries
         outcome = kept_outcome(entry, entries.store.commons)
         if verdict_and_record(entry)[1].had != "returned":

@@ -571,7 +571,7 @@ def key_of(event: Event) -> str | None:
 
 def subject_in(event: Event) -> str | None:
     """
-    Return the type and the object of *event*, by which a store knows what of a list it has seen.
+    Return the type and object of *event*, with which a store compares the objects of a list.
 
     ``None`` for types that no list can stand for; ``""`` if the body does not name the object.
     """
@@ -582,7 +582,7 @@ def subject_in(event: Event) -> str | None:
 
 
 def _uuid_in(content: _Body, version: Version) -> object:
-    """Return the ``uuid`` of the resource, if it has one. That v1 has one of this name is an assumption."""
+    """Return the ``uuid`` of the resource, if any. That v1 names it so is an assumption."""
     found = content.data
     assert found is not None  # the body would be malformed
     if version == "v2":
@@ -637,7 +637,7 @@ def caught_up(subject: str, made_at: datetime | None, shown: Model) -> Event:
 
 
 def check_delivered(event: Event) -> None:
-    """Raise ``MalformedEventError`` if *event*, which was delivered, says that it was made from a list."""
+    """Raise ``MalformedEventError`` if the delivered *event* claims to be made from a list."""
     if event.is_catch_up:
         raise _malformed(
             "its id is one of those that Receiver.catch_up makes", event.raw

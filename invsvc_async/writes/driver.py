@@ -169,7 +169,7 @@ class Driver(Generic[T]):
             raise
 
     async def _wait_for_rate(self) -> None:
-        """Wait until the rate of the client, if it counts for this write, lets another one begin."""
+        """Wait until the rate of the client lets another write begin, unless a batch has its own rate."""
         core = self.core
         pace = self.run.spec.options.pace
         if pace is None:

@@ -250,7 +250,7 @@ async def _overtaken_in(entries: Entries, page: Sequence[Entry]) -> set[int]:
 
 
 def where_of(place: str, profile: str | None = None) -> str:
-    """Return the words of a command that name the store *place*, and the *profile* that it was found with."""
+    """Return the arguments of a command for the store at *place*, found with *profile*."""
     # what begins so would be an option
     path = f"./{place}" if place.startswith("-") else place
     words = "PLACE" if place == UNNAMED else quote(path)
@@ -259,7 +259,7 @@ def where_of(place: str, profile: str | None = None) -> str:
 
 def command_for(group: Group, groups: list[Group], where: str, kind: str) -> str | None:
     """
-    Return the command that does what the advice of *group* says, for the store that the words *where* name.
+    Return the command for the advice of *group*; *where* is the command's arguments for the store.
 
     It chooses no writes of other *groups* that it could harm: those that are sent over newer writes, or over
     the changes of others, are named by key.

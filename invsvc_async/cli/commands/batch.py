@@ -185,7 +185,7 @@ async def run(
 
 
 def _is_table(file: Path, lines: BinaryIO) -> bool:
-    """Return whether the input, of which no line is a write, is a table: by its name or its first line."""
+    """Return whether an input without a write in any line looks like a table: by its name or first line."""
     if file.suffix.lower() in {".csv", ".tsv"}:
         return True
     lines.seek(0)

@@ -291,7 +291,7 @@ async def _retry_keys(
 def _why_not_marked(
     entries: Entries, entry: Entry | None, verdicts: Sequence[Verdict]
 ) -> str:
-    """Return why *entry* is not to be done again; it is as it was just after the others were marked."""
+    """Return why *entry*, read after the marking, was not marked to be done again."""
     from invsvc_async.durable.entries import JournalEntries
 
     if entry is None:

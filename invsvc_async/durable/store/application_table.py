@@ -192,7 +192,7 @@ def of_first(statement: Statement) -> Statement:
 
 
 def labels_of_new(base_url: str) -> Statement:
-    """Build the statement that selects what ``labels_in_row`` reads, of the rows which were not moved."""
+    """Build the statement that selects the labels of rows that were not moved, for ``labels_in_row``."""
     return _MORE_OF_NEW, (base_url,)
 
 

@@ -111,7 +111,7 @@ class NotDue(NamedTuple):
 
 
 def aside_of(lane: int) -> int:
-    """Return the lane in which writes of *lane* wait for their time; and of such a lane, the other one."""
+    """Return the lane where writes of *lane* wait for their time, or the lane of a waiting lane."""
     return -1 - lane
 
 
@@ -171,7 +171,7 @@ def _owned(lanes: Collection[OwnedLane]) -> Script[set[int]]:
 async def move_aside(
     store: Store, behind: Sequence[int], lanes: Collection[OwnedLane]
 ) -> None:
-    """Move the entries *behind* others that are aside, in *lanes*, beside them, if they still are behind."""
+    """Move aside the entries of *lanes* that are still *behind* entries that wait for their time."""
     await store.run(partial(_move_aside, behind, lanes))
 
 
@@ -189,13 +189,13 @@ def _move_aside(seqs: Sequence[int], lanes: Collection[OwnedLane]) -> Script[Non
 
 
 def look_again(thing: str | None, place: int) -> Script[None]:
-    """Let the writes to *thing* after *place*, at which one is gone that was aside, be looked at again."""
+    """Let writes to *thing* be read again after *place*, where a waiting write was deleted."""
     if thing is not None:
         yield _LOOK_AGAIN, (thing, place)
 
 
 def note_times(new: Sequence[Entry]) -> Script[None]:
-    """Note the times of those of *new* entries that have one; they are stored in lanes aside."""
+    """Note the times of *new* entries that have a time, and are stored in waiting lanes."""
     if times := [(e.key, e.not_before) for e in new if e.not_before is not None]:
         yield _NOT_BEFORE, (times,)
 

@@ -113,7 +113,7 @@ def _insert_text(schema: str, names: tuple[str, ...], *, is_alone: bool) -> str:
 
 
 def can_have_times(schema: str) -> Statement:
-    """Build the statement that selects a row if entries can have times before which they are not sent."""
+    """Build the statement that selects a row if the tables have a place for due times."""
     return _HAS_TIMES, (f"{schema}.due_in_lane",)
 
 

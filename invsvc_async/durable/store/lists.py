@@ -244,7 +244,7 @@ def _with_labels(
     store: Store, condition: str, labels: Mapping[str, str]
 ) -> tuple[str, list[str]]:
     """
-    Return *condition* for those entries that have all of *labels*, and its values from the second on.
+    Return *condition* extended to entries with all of *labels*, and its values from the second on.
 
     Each label is one text in the stored form.  The functions for JSON cannot be relied on: SQLite may be
     built without, and PostgreSQL refuses some texts.
