@@ -59,18 +59,17 @@ def make_private(file: str | int, *, for_root: bool = True) -> None:
         OSError: It belongs to another user.  *for_root*: root may use it nevertheless.
     """
     found = os.stat(file)  # noqa: PTH116 - it may be a descriptor
-    if sys.platform == "win32" or not stat.S_ISREG(found.st_mode):
-        return
-    user = os.geteuid()
-    is_owner = user == found.st_uid
-    is_allowed_root = for_root and user == 0
-    if not is_owner and not is_allowed_root:
-        raise OSError(
-            errno.EPERM,
-            "it belongs to another user. Change its owner, or choose another file",
-        )
-    if found.st_mode & 0o077:
-        os.chmod(file, 0o600)  # noqa: PTH101
+    if sys.platform != "win32" and stat.S_ISREG(found.st_mode):
+        user = os.geteuid()
+        is_owner = user == found.st_uid
+        is_allowed_root = for_root and user == 0
+        if not is_owner and not is_allowed_root:
+            raise OSError(
+                errno.EPERM,
+                "it belongs to another user. Change its owner, or choose another file",
+            )
+        if found.st_mode & 0o077:
+            os.chmod(file, 0o600)  # noqa: PTH101
 
 
 def own_private(path: Path, flags: int = 0) -> int:
