@@ -158,7 +158,11 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             calm = setup.calm is True or (
                 setup.calm == "awaited" and run.mode == "live"
             )
-            hold(CALM, not calm, "unknown, though nothing stood in the way")
+            hold(
+                CALM,
+                not calm or _may_have_come_and_gone(run),
+                "unknown, though nothing stood in the way",
+            )
             early = run.doubt and not run.closed and not _may_give_up(setup, run)
             hold(WINDOW, not early, "unknown before the windows are over")
     said = _was_told(run)
@@ -246,6 +250,17 @@ def _judge_tries(setup: SetUp, run: Run) -> None:
         not limited or run.local() + 1.0 > attempts[0].started + policy.deadline / 2,
         "given up where a wait was told",
     )
+
+
+def _may_have_come_and_gone(run: Run) -> bool:
+    """
+    Return whether reads show the thing neither before the write nor after it, and may lag.
+
+    Then it may have been made just before, changed by the write, and deleted since.
+    """
+    last = run.history[-1]
+    is_gone = isinstance(last, Reading) and last.status == 404
+    return is_gone and not run.intent.baseline and run.intent.policy.reads_lag > 0
 
 
 def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
