@@ -52,7 +52,8 @@ async def served(service, folder, **variables):
         env=environment,
     )  # fmt: skip
     try:
-        yield json.loads(await child.stdout.readline())
+        async with asyncio.timeout(300):
+            yield json.loads(await child.stdout.readline())
     finally:
         child.send_signal(signal.SIGINT)
         _, errors = await asyncio.wait_for(child.communicate(), 60)
