@@ -41,6 +41,7 @@ async def served(service, folder, **variables):
         **os.environ,
         "INVSVC_BASE_URL": service.base_url,
         "INVSVC_API_KEY": service.api_key,
+        "PYTHONUNBUFFERED": "",  # as for users
         **variables,
     }
     child = await asyncio.create_subprocess_exec(

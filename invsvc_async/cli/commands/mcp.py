@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -137,6 +138,7 @@ async def _serve(server: Server[Any], count: int, port: int | None) -> None:
             lines.append(f"token: {token}")
             facts["token"] = token
         tell(facts, "\n".join(lines))
+        sys.stdout.flush()  # a pipe gets it only then
         note(f"{counted(count, 'tool')}; press Ctrl-C to stop")
 
     await serve_http(server, port, token, ready)
