@@ -13,13 +13,14 @@ _BURST: Final = 0.05  # s of delay that may be made up for, because timers are n
 
 class Pace:
     """
-    The pace of starts, *rate* a second; ``None`` is any.
+    The pace of starts, *rate* a second; ``None`` is any. After a pause, *burst* seconds are made up for.
 
     ``gap`` is the time between two starts, and ``due`` when the next may begin. All times are those of the
     event loop, in s.
     """
 
-    def __init__(self, rate: float | None) -> None:
+    def __init__(self, rate: float | None, *, burst: float = _BURST) -> None:
+        self._burst = burst
         self._whole_gap = 1 / rate if rate else 0.0
         self.gap: float = self._whole_gap
         self.due: float = -inf
@@ -29,7 +30,7 @@ class Pace:
         self.gap = self._whole_gap * processes
 
     def hold(self, until: float) -> None:
-        """Let nothing start before *until*."""
+        """Prevent starts before *until*."""
         self.due = max(self.due, until)
 
     def wait(self, now: float) -> float:
@@ -46,7 +47,7 @@ class Pace:
             self.due = self._begin(now) + number * self.gap
 
     def _begin(self, now: float) -> float:
-        return max(self.due, now - _BURST)
+        return max(self.due, now - self._burst)
 
 
 class SharedPace:

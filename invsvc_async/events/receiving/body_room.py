@@ -21,6 +21,8 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.concurrency.pace import Pace
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -118,9 +120,8 @@ class BodyRoom:
         self._small = _Part(size // _FOR_SMALL)
         self._large = _Part(size - size // _FOR_SMALL)
         self._lock = threading.Lock()
-        self._rate = _RATE * max(largest, _MIB)  # bytes in a second
-        # the loop's time at which the next piece of a large body is due
-        self._next = 0.0
+        # of the bytes of large bodies
+        self._pace = Pace(_RATE * max(largest, _MIB), burst=_BURST)
 
     @property
     def free(self) -> int:
@@ -146,8 +147,8 @@ class BodyRoom:
         """
         if body.part is self._small:
             return 0.0
-        self._next = max(self._next, now - _BURST) + size / self._rate
-        return max(0.0, self._next - now)
+        self._pace.use(size, now)
+        return self._pace.wait(now)
 
     def hold(self, body: Body, chunk: bytes) -> bool:
         """Add *chunk* to *body*; return whether there is room for it."""
