@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from invsvc_async.batch.result import Result
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.records import verdict_and_record
 from invsvc_async.durable.store import lists
@@ -28,6 +27,7 @@ from invsvc_async.resources.lost_secrets import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from invsvc_async.batch.result import Result
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.records import Record
@@ -68,13 +68,17 @@ async def with_replacements(
     entries: Entries, results: Sequence[Result]
 ) -> list[Result]:
     """Return *results* of *entries*, those of replaced webhooks with the id of what stands in their place."""
-    lost = [each for each in results if each.secret_lost and each.thing is not None]
+    lost = [
+        (each.key, each.thing)
+        for each in results
+        if each.secret_lost and each.thing is not None
+    ]
     if not lost:
         return [*results]
     found = await _replacements(entries, lost)
     return [
         attrs.evolve(each, replaced_by=found[each.thing])
-        if each.secret_lost and each.thing in found
+        if each.secret_lost and each.thing is not None and each.thing in found
         else each
         for each in results
     ]
@@ -87,21 +91,15 @@ async def telling_of_replacement(
     """Return the *outcome* of the write of *key*; if its webhook was replaced, its message says so."""
     if not outcome.secret_lost:
         return outcome
-    [result] = await with_replacements(
-        entries,
-        [
-            Result(
-                key=key,
-                operation="",
-                verdict=outcome.verdict,
-                secret="lost",
-                thing=getattr(outcome.value, "id", None),
-            )
-        ],
-    )
-    if result.replaced_by is None:
+    webhook = getattr(outcome.value, "id", None)
+    if webhook is None:
         return outcome
-    why = f"{outcome.message}; its secret was lost, and {result.replaced_by} stands in its place"
+    replaced_by = (await _replacements(entries, [(key, webhook)])).get(webhook)
+    if replaced_by is None:
+        return outcome
+    why = (
+        f"{outcome.message}; its secret was lost, and {replaced_by} stands in its place"
+    )
     return attrs.evolve(outcome, message=why)
 
 
@@ -111,19 +109,20 @@ async def count_replaced(entries: Entries) -> int:
 
 
 async def _replacements(
-    entries: Entries, lost: Sequence[Result]
-) -> Mapping[str | None, str]:
+    entries: Entries, lost: Sequence[tuple[str, str]]
+) -> Mapping[str, str]:
+    """Return the replacements of *lost* webhooks, given as keys and ids, by these ids."""
     if isinstance(entries, JournalEntries):
-        found = {each.thing: await _last_in(entries, each) for each in lost}
+        found = {old: await _last_in(entries, key, old) for key, old in lost}
         return {old: new for old, new in found.items() if new is not None}
-    facts = await entries.facts.of(f"{REPLACED}{each.thing}" for each in lost)
+    facts = await entries.facts.of(f"{REPLACED}{old}" for _, old in lost)
     return {name.removeprefix(REPLACED): new for name, new in facts.items()}
 
 
-async def _last_in(journal: JournalEntries, result: Result) -> str | None:
-    """Return the id of the last webhook in the place of that of *result*, if its secret is not lost."""
-    for first in {result.key: 0, first_key_of(result.key): 0}:
-        found = await _end_of_chain(journal, first, str(result.thing))
+async def _last_in(journal: JournalEntries, key: str, webhook: str) -> str | None:
+    """Return the last webhook in the place of *webhook*, made under *key*, if its secret is not lost."""
+    for first in dict.fromkeys((key, first_key_of(key))):
+        found = await _end_of_chain(journal, first, webhook)
         if found is not None:
             return found
     return None

@@ -223,7 +223,7 @@ def _write(result: Result) -> Html:
 
 
 def _lost(report: Report) -> Html:
-    rest = report.lost - len(report.secrets_lost)
+    things = [(each.key, each.thing or NO_ID) for each in report.secrets_lost]
     return filled(
         "webhooks",
         title="Secrets lost",
@@ -231,27 +231,26 @@ def _lost(report: Report) -> Html:
         command=filled_with_each(
             "command", [report.replacing] if report.replacing else []
         ),
-        writes=[
-            filled("webhook", key=each.key, thing=each.thing or NO_ID)
-            for each in report.secrets_lost
-        ],
-        more=_rest_of(report, rest),
+        writes=_webhooks(things),
+        more=_rest_of(report, report.lost - len(things)),
     )
 
 
 def _replaced(report: Report) -> Html:
-    rest = report.replaced - len(report.secrets_replaced)
+    things = [(each.key, replacement(each)) for each in report.secrets_replaced]
     return filled(
         "webhooks",
         title="Replaced",
         advice=REPLACED,
         command="",
-        writes=[
-            filled("webhook", key=each.key, thing=replacement(each))
-            for each in report.secrets_replaced
-        ],
-        more=_rest_of(report, rest),
+        writes=_webhooks(things),
+        more=_rest_of(report, report.replaced - len(things)),
     )
+
+
+def _webhooks(things: Sequence[tuple[str, str]]) -> list[Html]:
+    """Return a line for each pair of a key and what stands beside it."""
+    return [filled("webhook", key=key, thing=thing) for key, thing in things]
 
 
 def _rest_of(report: Report, many: int) -> str:
