@@ -241,6 +241,13 @@ def tell(plain: Wire, words: str) -> bool:
     return is_json
 
 
+def tell_at_once(plain: Wire, words: str) -> bool:
+    """Print as :func:`tell`, and flush: the command goes on, and a pipe would get it only at the end."""
+    is_json = tell(plain, words)
+    sys.stdout.flush()
+    return is_json
+
+
 def print_hanging(text: str, *, style: str = "") -> None:
     """Print lines with their indents; what does not fit a line is continued below it, indented further."""
     from rich.text import Text

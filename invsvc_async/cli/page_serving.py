@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.cli.options import misuse
-from invsvc_async.cli.output import tell
+from invsvc_async.cli.output import tell_at_once
 from invsvc_async.cli.signals import stopping
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ async def serve_page(
 
     try:
         async with serving_page(page, data, port=port, **more) as address:
-            is_json = tell(addresses(address), words(address))
-            sys.stdout.flush()
+            is_json = tell_at_once(addresses(address), words(address))
             # a browser for terminals would take over this one
             if open_ and has_screen() and not is_json:
                 await asyncio.to_thread(webbrowser.open, address)

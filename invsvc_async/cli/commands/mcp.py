@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,7 @@ import typer
 
 from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import Calling, misuse, number, option
-from invsvc_async.cli.output import counted, emitted, note, tell
+from invsvc_async.cli.output import counted, emitted, note, tell_at_once
 from invsvc_async.cli.signals import handled
 
 if TYPE_CHECKING:
@@ -137,8 +136,7 @@ async def _serve(server: Server[Any], count: int, port: int | None) -> None:
         if given is None:
             lines.append(f"token: {token}")
             facts["token"] = token
-        tell(facts, "\n".join(lines))
-        sys.stdout.flush()  # a pipe gets it only then
+        tell_at_once(facts, "\n".join(lines))
         note(f"{counted(count, 'tool')}; press Ctrl-C to stop")
 
     await serve_http(server, port, token, ready)
