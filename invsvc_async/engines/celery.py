@@ -80,7 +80,7 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
         *others: Any,
         **options: Any,
     ) -> Any:
-        """Have the task run again, unless a newer write has overtaken that of the task: then raise *exc*."""
+        """Run the task again, or raise *exc* if a newer write has overtaken that of the task."""
         if exc is not None and is_overtaken(exc):
             raise exc
         return super().retry(args, kwargs, exc, *others, **options)

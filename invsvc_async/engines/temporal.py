@@ -167,7 +167,7 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
 
 @contextmanager
 def _told() -> Generator[None]:
-    """Tell Temporal when to run the activity again, or that it need not, where no class of errors does."""
+    """Raise errors that tell Temporal when to run the activity again, or not to."""
     try:
         yield
     except RateLimitedError as error:

@@ -226,7 +226,7 @@ class _Replacing:
         outcome.unwrap()
 
     async def tell_stores(self, webhook: Webhook) -> None:
-        """Tell the open batches and outboxes of the client that *webhook* stands in the first one's place."""
+        """Note in the open batches and outboxes of the client that *webhook* replaces the first one."""
         first = cast("Webhook", self._lost.value)
         for notes in [*self._creating.core.replacements]:
             await notes.note(self._intent.key, first.id, webhook.id)

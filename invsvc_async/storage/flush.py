@@ -30,6 +30,6 @@ def flush(number: int) -> None:
 
 
 def flush_commits(connection: sqlite3.Connection) -> None:
-    """Let SQLite flush its commits in the same way."""
+    """Set SQLite to flush its commits in the same way."""
     if sys.platform == "darwin":
         connection.execute("PRAGMA fullfsync = ON")

@@ -189,7 +189,7 @@ def _move_aside(seqs: Sequence[int], lanes: Collection[OwnedLane]) -> Script[Non
 
 
 def look_again(thing: str | None, place: int) -> Script[None]:
-    """Let writes to *thing* be read again after *place*, where a waiting write was deleted."""
+    """Mark writes to *thing* after *place*, where a waiting write was deleted, to be read again."""
     if thing is not None:
         yield _LOOK_AGAIN, (thing, place)
 

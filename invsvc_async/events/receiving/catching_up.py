@@ -153,7 +153,7 @@ class CatchUp:
         return summary
 
     async def _name_earlier(self) -> None:
-        """Let the store know what the events are about that an earlier version has stored."""
+        """Store the subjects of events that an earlier version of the package has stored."""
         while True:
             named = await self._store.name_subjects(_OF_EARLIER)
             if named < _OF_EARLIER:
