@@ -119,9 +119,9 @@ class Happened:
 
     ``sends`` are its own requests; ``newer`` is when newer writes of the program to the same thing arrived,
     or may have; ``others`` is when somebody else changed the thing, also before the first send, and
-    ``siblings`` when other writes of the program did, and ``since_seen`` when those of them did before the
-    first send that were sent after the program had read the thing; ``states`` what the thing was since the
-    first send, and ``wanted`` the fields that were sent.
+    ``siblings`` when other writes of the program did, and ``since_seen`` when any other write did before the
+    first send, and after the state that the program took for the one before it; ``states`` what the thing was
+    since the first send, and ``wanted`` the fields that were sent.
     ``window`` is the shortest time after a lost answer in which an effect may still come.  A service that
     *echoes* answers with what was sent, so what is there may be in other words since an earlier write.
     """
@@ -321,7 +321,7 @@ def _acted(moments: Sequence[float], told: Told, happened: Happened) -> bool:
 def _in_part(told: Told, happened: Happened) -> str | None:
     if happened.echoes or _is_any_stored(("in part",), told, happened):
         return None
-    if _is_mixed(happened):
+    if _is_mixed(happened) or happened.since_seen:
         return None
     return "told as stored in part, and it never was"
 
@@ -349,6 +349,8 @@ def _other_words(told: Told, happened: Happened) -> str | None:
     if _is_any_stored(("other words", "in part"), told, happened):
         return None
     if _acted([*happened.others, *happened.siblings], told, happened):
+        return None
+    if happened.since_seen:
         return None
     return "told as stored in other words, and it never was"
 

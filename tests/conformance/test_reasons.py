@@ -61,7 +61,15 @@ TRUE = {
         told(MAYBE, "none", "in part"),
         happened(sent(), wanted={"a": 1, "b": 1}, states=[{"a": 1, "b": 2}]),
     ),
+    "in part, as an earlier write left it": (
+        told(MAYBE, "none", "in part"),
+        happened(sent(), since_seen=[-5.0]),
+    ),
     "other words": (told(MAYBE, "none", "other words"), happened(sent(applied=1.0, stored="other words"))),
+    "other words, as an earlier write left them": (
+        told(MAYBE, "none", "other words"),
+        happened(sent(), since_seen=[-5.0]),
+    ),
     "other words, by others": (told(MAYBE, "none", "other words"), happened(sent(), others=[2.0])),
     "other words, where answers echo": (told(MAYBE, "none", "other words"), happened(sent(), echoes=True)),
     "further effects": (

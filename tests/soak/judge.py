@@ -330,10 +330,42 @@ def _happened(sibling: Sibling, heard: Heard, truth: Truth) -> Happened:
         siblings=[effect_at(each) for each in beside if not _is_foreign(each, truth)],
         states=truth.between(thing, since - truth.lag - TICK, heard.at + TICK),
         wanted=sibling.wanted,
+        since_seen=_since_seen(sibling, heard, truth, since),
         since=since - truth.lag,
         window=SHORTEST_WINDOW,
         echoes=truth.echoes,
     )
+
+
+def _since_seen(
+    sibling: Sibling, heard: Heard, truth: Truth, until: float
+) -> list[float]:
+    """
+    Return when the thing was last changed before the first send, *until* then, if the program did not know it.
+
+    It did not if another state than the ledger's is the one before the write in its intent.
+    """
+    assert heard.outcome is not None
+    baseline = heard.outcome.intent.baseline
+    wanted = sibling.wanted
+    if not isinstance(baseline, dict) or wanted is None:
+        return []
+    states = truth.between(sibling.thing, until, until)
+    is_known = any(_is_alike(state, baseline, wanted) for state in states)
+    if is_known:
+        return []
+    return [effect_at(each) for each in truth.effects_on(sibling.thing, until=until)][
+        -1:
+    ]
+
+
+def _is_alike(
+    state: Mapping[str, Any] | None, baseline: Mapping[str, Any], names: Iterable[str]
+) -> bool:
+    """Return whether a state of the ledger is the *baseline*, in the fields *names* that the intent keeps."""
+    if state is None:
+        return not baseline
+    return all(state.get(name) == baseline[name] for name in names if name in baseline)
 
 
 def _is_of_a_later_run(entry: Entry, heard: Heard, truth: Truth) -> bool:

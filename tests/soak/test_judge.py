@@ -72,9 +72,14 @@ class Story:
         read=None,
         run=None,
         before=(),
+        baseline=None,
         **reason,
     ):
-        """Add a verdict, resting on a read at *read* if there is one; there were others *before*."""
+        """
+        Add a verdict, resting on a read at *read* if there is one; there were others *before*.
+
+        *baseline* is the state before the write in its intent.
+        """
         outcome = None
         if read is not None or reason:
             words = reason.pop("words", "")
@@ -90,6 +95,7 @@ class Story:
                 message=words,
                 error=None,
                 started_as=SimpleNamespace(operation=sibling.operation),
+                intent=SimpleNamespace(baseline=baseline),
             )
         sibling.heard.append(
             Heard(verdict, at, run or sibling.runs[-1], value_id, outcome)
@@ -401,6 +407,25 @@ def test_told_as_in_part(story):
     story.send(write := story.write(), 1.0, applied=1.0)
     story.hear(write, Verdict.UNKNOWN, 20.0, basis="none", cause="in part")
     assert story.faults() == ["false reason"]
+
+
+@pytest.mark.parametrize("cause", ["in part", "other words"])
+@pytest.mark.parametrize(
+    ("baseline", "kinds"),
+    [
+        ({"name": "older", "status": "draft"}, []),
+        ({"name": "start"}, ["false reason"]),
+        ({"status": "draft"}, ["false reason"]),
+        (None, ["false reason"]),
+    ],
+)
+def test_told_as_stored_by_what_stood_there(story, cause, baseline, kinds):
+    """What an earlier write left counts if the program took another state for the one before its own."""
+    story.rival(-50.0, name="start")
+    story.send(write := story.write(), 2.0)
+    told = {"basis": "none", "cause": cause, "baseline": baseline}
+    story.hear(write, Verdict.UNKNOWN, 20.0, **told)
+    assert story.faults() == kinds
 
 
 @pytest.mark.parametrize(
