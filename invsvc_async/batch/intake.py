@@ -21,7 +21,7 @@ from invsvc_async.writes.write import AnyWrite, Write
 if TYPE_CHECKING:
     from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.sending import Sending
-    from invsvc_async.durable.store.changes import Known
+    from invsvc_async.durable.store.changes import KnownEntry
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
 
@@ -161,7 +161,7 @@ class Intake:
             self._new(each) for each in asked.values() if each.key not in known
         ]
 
-    def meet(self, known: Known, asked: Asked) -> bool:
+    def meet(self, known: KnownEntry, asked: Asked) -> bool:
         """
         Return whether the write that the journal has under the key of *asked* is to do; if not, count it.
 

@@ -14,14 +14,14 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.intents import pack, without_effect
 from invsvc_async.durable.last_writes import claim_by, left_by
 from invsvc_async.durable.records import (
-    Record,
+    VerdictRecord,
     encoded,
     flags_of,
     record_of,
     verdict_record,
 )
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.reconcile.kinds import Kind, kind_of_write
+from invsvc_async.reconcile.kinds import WriteKind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, AnyReader, OnSecret
 from invsvc_async.transport.client_core import ClientOptions, Request
 from invsvc_async.writes.new_secret import hand_over
@@ -42,7 +42,7 @@ def discard_secret(_key: str, _webhook: object) -> None:
     """Throw a secret away, as an ``on_secret``. It counts as not stored: nobody wants it."""
 
 
-def _record_of(outcome: AnyOutcome) -> Record:
+def _record_of(outcome: AnyOutcome) -> VerdictRecord:
     """Return the record of *outcome*, with the requests that earlier runs sent for the write."""
     record = record_of(outcome)
     record.tries += len(outcome.started_as.sent)
@@ -69,7 +69,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     lane: Lane  # until when it may be sent
     engine: Engine
     spec: WriteSpec | None = None
-    finished: tuple[Entry, Record, AnyOutcome] | None = None
+    finished: tuple[Entry, VerdictRecord, AnyOutcome] | None = None
     storing: Future[None] | None = None  # done once the result is stored
     in_slot: bool = False
     times_put_back: int = 0
@@ -105,7 +105,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self.intent = attrs.evolve(self.intent, policy=changed)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> WriteKind:
         """The kind of the write, by whose rules its verdict is found."""
         return kind_of_write(BY_NAME[self.intent.operation])
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.result import Result
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.records import Record
+    from invsvc_async.durable.records import VerdictRecord
     from invsvc_async.reconcile.outcome import Outcome
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
@@ -158,7 +158,7 @@ async def _is_deleted(journal: JournalEntries, first: str, webhook: str) -> bool
 
 async def _record_under(
     journal: JournalEntries, key: str
-) -> tuple[Verdict, Record] | None:
+) -> tuple[Verdict, VerdictRecord] | None:
     """Return the verdict under *key*, which has the id of a webhook in it, so that it is in one namespace."""
     for name in await lists.keys_called(journal.store, key):
         entry: Entry | None = await journal.entry(name)

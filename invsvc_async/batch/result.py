@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import attrs
 
 from invsvc_async.durable.records import (
-    Record,
+    VerdictRecord,
     error_in,
     outcome_of,
     verdict_and_record,
@@ -94,7 +94,7 @@ class Result(Generic[T_co]):
     def of(
         cls,
         entry: Entry,
-        record: Record | None = None,
+        record: VerdictRecord | None = None,
         outcome: Outcome[Any] | None = None,
     ) -> Result:  # Any: of any operation
         """

@@ -14,7 +14,7 @@ import attrs
 
 
 @attrs.define(eq=False)
-class Start:
+class KeyStart:
     """The start of a run, from the first step until the key is claimed, or its entry is found."""
 
     order: StartOrder
@@ -31,15 +31,15 @@ class StartOrder:
     """The starts of runs in this process, by thing, until their keys are claimed."""
 
     def __init__(self) -> None:
-        self._starts: dict[str, deque[Start]] = {}
+        self._starts: dict[str, deque[KeyStart]] = {}
 
-    def enter(self, thing: str) -> Start:
+    def enter(self, thing: str) -> KeyStart:
         """Note that a run for *thing* starts."""
-        start = Start(self, thing)
+        start = KeyStart(self, thing)
         self._starts.setdefault(thing, deque()).append(start)
         return start
 
-    async def turn(self, start: Start) -> None:
+    async def turn(self, start: KeyStart) -> None:
         """Wait until no earlier start is left."""
         starts = self._starts.get(start.thing)
         if starts is None or start not in starts or starts[0] is start:
@@ -47,7 +47,7 @@ class StartOrder:
         start.first = asyncio.get_running_loop().create_future()
         await start.first
 
-    def leave(self, start: Start) -> None:
+    def leave(self, start: KeyStart) -> None:
         """Remove *start*."""
         starts = self._starts.get(start.thing)
         if starts is None or start not in starts:

@@ -28,7 +28,7 @@ from invsvc_async.writes.line_names import line_of
 
 if TYPE_CHECKING:
     from invsvc_async.durable.key_claims import Claims
-    from invsvc_async.durable.key_starts import Start
+    from invsvc_async.durable.key_starts import KeyStart
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store.claims import Claim
     from invsvc_async.reconcile.intent import Intent, Sent
@@ -79,7 +79,7 @@ class KeyedRun:
     passed: list[int] = attrs.field(
         factory=list
     )  # earlier entries that nobody has, and that may have been sent
-    start: Start | None = None  # in the order of its thing, until its key is claimed
+    start: KeyStart | None = None  # in the order of its thing, until its key is claimed
     sent: Packed | None = None  # the intent as it was stored before the last send
     sent_before: tuple[Sent, ...] = ()  # by earlier runs, without an effect
     over: bool = False

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
     from invsvc_async.durable.journal import ClientJournal
-    from invsvc_async.durable.key_starts import Start
+    from invsvc_async.durable.key_starts import KeyStart
     from invsvc_async.durable.resolve import Resolution
     from invsvc_async.durable.store.claims import Seen
     from invsvc_async.durable.store.opening import Store
@@ -264,7 +264,7 @@ class Keys:
         finally:
             start.leave()
 
-    async def _in_turn(self, spec: WriteSpec, start: Start | None) -> Driver[Any]:
+    async def _in_turn(self, spec: WriteSpec, start: KeyStart | None) -> Driver[Any]:
         """Run the write, or return the outcome of a run in this process that ended meanwhile."""
         called = self.core.clock.now()
         name = await self._name(spec.key or "", spec.team)
@@ -319,7 +319,7 @@ class Keys:
         spec: WriteSpec,
         name: str,
         turn: _Turn,
-        start: Start | None,
+        start: KeyStart | None,
         called: float,
     ) -> Driver[Any]:
         """Do what the entry of the key says, until the write has an outcome."""

@@ -22,7 +22,7 @@ from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
-from invsvc_async.reconcile.kinds import Kind, kind_of_write
+from invsvc_async.reconcile.kinds import WriteKind, kind_of_write
 from invsvc_async.writes.things import sound, version_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def claim_by(outcome: AnyOutcome) -> str | None:
     return (ANSWERED if is_answered(outcome) else "") + made.replace("\0", "\ufffd")
 
 
-def _kept(kind: Kind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
+def _kept(kind: WriteKind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
     """Return what a journal keeps of a state, empty if the thing is gone; ``None`` if it is only a part."""
     chosen = {name: fields[name] for name in kind.stored if name in fields}
     if kind.large in chosen and len(_encode(chosen[kind.large])) > MOST_LARGE:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _outbox_log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 
-class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
+class VerdictRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     """
     The stored part of an outcome.  Names are short, because a journal may contain a million of them.
 
@@ -93,10 +93,10 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
-_decode = msgspec.json.Decoder(Record, float_hook=exact).decode
+_decode = msgspec.json.Decoder(VerdictRecord, float_hook=exact).decode
 
 
-def record_of(outcome: AnyOutcome) -> Record:
+def record_of(outcome: AnyOutcome) -> VerdictRecord:
     """Return the record of *outcome* that a batch stores."""
     history = outcome.history
     evidence = outcome.evidence
@@ -109,14 +109,14 @@ def record_of(outcome: AnyOutcome) -> Record:
     if plain and evidence.basis == "answered" and len(history) == 1:
         thing = _id_of(outcome.value)
         waited = round(outcome.waited, 4)
-        return Record(
+        return VerdictRecord(
             basis="answered",
             thing=thing,
             took=round(took, 4),
             waited=waited,
             had=outcome.secret,
         )
-    return Record(
+    return VerdictRecord(
         why=outcome.message if evidence.basis != "answered" or not plain else "",
         basis=evidence.basis,
         thing=_id_of(outcome.value),
@@ -141,18 +141,18 @@ def record_of(outcome: AnyOutcome) -> Record:
     )
 
 
-def flags_of(record: Record) -> int:
+def flags_of(record: VerdictRecord) -> int:
     """Return what is counted of *record*: 1 if a secret is lost, plus 2 if the write was overtaken."""
     is_lost = record.had == "lost"
     return is_lost + 2 * record.overtaken
 
 
-def encoded(record: Record) -> str:
+def encoded(record: VerdictRecord) -> str:
     """Return *record* as the text that is stored."""
     return _encode(record).decode()
 
 
-def verdict_and_record(entry: Entry) -> tuple[Verdict, Record]:
+def verdict_and_record(entry: Entry) -> tuple[Verdict, VerdictRecord]:
     """Return both of an entry, or raise JournalError; the record is empty if it was pruned."""
     try:
         return Verdict(str(entry.verdict)), _decode(entry.outcome or "{}")
@@ -169,7 +169,9 @@ def is_answered(outcome: Outcome[object]) -> bool:
     return outcome.verdict is Verdict.APPLIED and outcome.evidence.basis == "answered"
 
 
-def verdict_record(outcome: Outcome[object], record: Record | None = None) -> str:
+def verdict_record(
+    outcome: Outcome[object], record: VerdictRecord | None = None
+) -> str:
     """
     Return the record of *outcome*, with the value and the error, as the text that is stored.
 
@@ -299,7 +301,7 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
 
 
 def error_in(
-    record: Record, verdict: Verdict, operation: str | None
+    record: VerdictRecord, verdict: Verdict, operation: str | None
 ) -> InvsvcError | None:
     """Return the error of an outcome; of one that is REFUSED there is always one."""
     error = error_of(record.error)
@@ -362,7 +364,7 @@ def verdict_of_unfit(
     )
     what = "it may have been sent, and cannot be settled" if sent else "it was not sent"
     _outbox_log.error("outbox: %s: %s: %s", entry.key, what, why)
-    record = Record(
+    record = VerdictRecord(
         why=f"{what}: {why.rstrip('.')}. It is kept. Deploy a version or settings that fit, then mark it to "
         "be done again (invsvc outbox retry).",
         basis="none" if sent else "never sent",
@@ -375,10 +377,10 @@ def verdict_of_unfit(
 def verdict_of_lost(entry: Entry) -> Entry:
     """Return *entry*, of which only the request's digest is left, with the verdict UNKNOWN."""
     why = "it may have been sent, and what would settle it was lost with the outbox's journal"
-    return _ended(entry, Verdict.UNKNOWN, Record(why=why, basis="none", tries=0))
+    return _ended(entry, Verdict.UNKNOWN, VerdictRecord(why=why, basis="none", tries=0))
 
 
-def _ended(entry: Entry, verdict: Verdict, record: Record) -> Entry:
+def _ended(entry: Entry, verdict: Verdict, record: VerdictRecord) -> Entry:
     now = time.time_ns() // 1_000_000
     return replace(
         entry,

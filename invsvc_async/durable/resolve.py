@@ -33,7 +33,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import State, is_same_row
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.records import (
-    Record,
+    VerdictRecord,
     encoded,
     flags_of,
     intent_of,
@@ -188,7 +188,7 @@ async def resolve(
             is_conflict=True,
         )
     value = _value_of(intent, finding)
-    before = Record() if seen.verdict is None else verdict_and_record(seen)[1]
+    before = VerdictRecord() if seen.verdict is None else verdict_and_record(seen)[1]
     # by the texts that are stored: a try may be made again
     made: dict[str, Resolved] = {}
 
@@ -313,7 +313,7 @@ def _of_id(operation: Operation, named: str) -> Any:  # Any: as the operation
 
 
 def _outcome(
-    intent: Intent, finding: Resolution, value: Any, before: Record, at: int
+    intent: Intent, finding: Resolution, value: Any, before: VerdictRecord, at: int
 ) -> AnyOutcome:
     """Return the outcome of *finding*, with what the record *before* has counted."""
     words = "it was applied" if finding.applied else "it was not applied"

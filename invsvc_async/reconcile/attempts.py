@@ -20,7 +20,7 @@ from invsvc_async.reconcile.history import (
 )
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.kinds import Kind
+    from invsvc_async.reconcile.kinds import WriteKind
     from invsvc_async.settings import Timeouts
 
 
@@ -83,7 +83,7 @@ def _first_send(attempt_timeout: float) -> Send:
 
 
 def sent_at_once(
-    kind: Kind,
+    kind: WriteKind,
     timeouts: Timeouts,
     *,
     has_baseline: bool,

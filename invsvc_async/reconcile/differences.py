@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.kinds import Kind
+    from invsvc_async.reconcile.kinds import WriteKind
 
 _MOST_FIELDS: Final = 5  # that are told
 _LONGEST_VALUE: Final = 60  # characters of a value that is told
@@ -53,7 +53,10 @@ class Field(NamedTuple):
 
 
 def differences(
-    kind: Kind, wanted: Mapping[str, Wire], baseline: Wire, seen: Mapping[str, Wire]
+    kind: WriteKind,
+    wanted: Mapping[str, Wire],
+    baseline: Wire,
+    seen: Mapping[str, Wire],
 ) -> tuple[Field, ...]:
     """Compare each field of *wanted* with its value before the write and with that in *seen*."""
     return tuple(
@@ -62,7 +65,9 @@ def differences(
     )
 
 
-def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Field:
+def _field(
+    kind: WriteKind, name: str, sent: Wire, baseline: Wire, shown: Wire
+) -> Field:
     was_known = _is_known(kind, name, baseline)
     before = baseline.get(name) if was_known else None
     shows = _shows(kind, name, sent, before, shown, was_known=was_known)
@@ -77,14 +82,16 @@ def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Fi
     )
 
 
-def _is_known(kind: Kind, name: str, baseline: Wire) -> bool:
+def _is_known(kind: WriteKind, name: str, baseline: Wire) -> bool:
     """Return whether the value before is known.  A baseline that was read lacks only nulls."""
     if not isinstance(baseline, dict):
         return False
     return name in baseline or kind.needs_baseline
 
 
-def _is_changed(kind: Kind, name: str, sent: Wire, before: Wire, shows: Shows) -> bool:
+def _is_changed(
+    kind: WriteKind, name: str, sent: Wire, before: Wire, shows: Shows
+) -> bool:
     """Return whether the write changes the value *before*."""
     # What is shown as before, and not as sent, is changed.  A graph may be large: it is not compared again.
     if shows in ("as before", "either"):
@@ -93,7 +100,13 @@ def _is_changed(kind: Kind, name: str, sent: Wire, before: Wire, shows: Shows) -
 
 
 def _shows(
-    kind: Kind, name: str, sent: Wire, before: Wire, shown: Wire, *, was_known: bool
+    kind: WriteKind,
+    name: str,
+    sent: Wire,
+    before: Wire,
+    shown: Wire,
+    *,
+    was_known: bool,
 ) -> Shows:
     if kind.same_field(name, sent, shown):
         return "as sent"
@@ -111,7 +124,7 @@ def _shows(
     return "foreign"
 
 
-def _may_be_of(kind: Kind, name: str, before: Wire, shown: Wire) -> bool:
+def _may_be_of(kind: WriteKind, name: str, before: Wire, shown: Wire) -> bool:
     """Return whether what is shown may come from the value before.  Nothing comes from an empty one."""
     if before is None or before == "":
         return False

@@ -40,7 +40,7 @@ from invsvc_async.reconcile.history import (
     Tick,
 )
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd, revised
-from invsvc_async.reconcile.kinds import Kind, kind_of_write
+from invsvc_async.reconcile.kinds import WriteKind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_MS, agree, bounds_of, cut_by
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _waited_from(resumed: Resumed) -> float:
 
 
 @attrs.frozen(kw_only=True)
-class Sending:
+class SendTimes:
     """One send that may have had an effect.  Server times are in s, or ``None`` without clock bounds."""
 
     kind: AttemptKind
@@ -125,7 +125,7 @@ class Known:
         return {}
 
     @cached_property
-    def kind(self) -> Kind:
+    def kind(self) -> WriteKind:
         """The kind of this write."""
         return kind_of_write(self.operation)
 
@@ -205,7 +205,7 @@ class Known:
         return self.policy.settle_after_loss
 
     @cached_property
-    def carried(self) -> list[Sending]:
+    def carried(self) -> list[SendTimes]:
         """The sends of earlier processes that may have had an effect."""
         if self.resumed is None:
             return []
@@ -222,7 +222,7 @@ class Known:
             return self.intent.sent
         return (Sent(attempt_timeout=self.intent.timeouts.attempt),)
 
-    def _carried(self, sent: Sent, resumed: Resumed) -> Sending:
+    def _carried(self, sent: Sent, resumed: Resumed) -> SendTimes:
         """
         Return a send of another process, of which only server times mean something here.
 
@@ -243,7 +243,7 @@ class Known:
                 ended_by = ended_here + self.bounds.high
             else:
                 over = min(over, self._local_time(ended_by + window, self.bounds))
-        return Sending(
+        return SendTimes(
             kind=kind,
             began=began,
             earliest=sent.earliest,
@@ -259,7 +259,7 @@ class Known:
         return at + self.policy.clock_slack - bounds.low
 
     @cached_property
-    def sends(self) -> list[Sending]:
+    def sends(self) -> list[SendTimes]:
         """All sends that may have had an effect, first to last."""
         own = [
             self._own(attempt, kind)
@@ -268,12 +268,12 @@ class Known:
         ]
         return [*self.carried, *own]
 
-    def _own(self, attempt: Attempt, kind: AttemptKind) -> Sending:
+    def _own(self, attempt: Attempt, kind: AttemptKind) -> SendTimes:
         """Return a send of this process."""
         window = self.window_of(kind)
         earliest, latest = _server_time(attempt.started, self.bounds)
         ended_from, ended_by = _server_time(attempt.ended, self.bounds)
-        return Sending(
+        return SendTimes(
             kind=kind,
             began=attempt.started,
             earliest=earliest,

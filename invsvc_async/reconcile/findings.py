@@ -46,9 +46,9 @@ from invsvc_async.reconcile.server_clock import cut_by
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from invsvc_async.reconcile.facts import Known, Placed, Sending
+    from invsvc_async.reconcile.facts import Known, Placed, SendTimes
     from invsvc_async.reconcile.history import Cause, Event
-    from invsvc_async.reconcile.kinds import Kind, ShownBy
+    from invsvc_async.reconcile.kinds import ShownBy, WriteKind
 
 
 # With `tag=True`, the tagged text ends with this.  The fixed form makes tags of other intents recognisable.
@@ -257,7 +257,7 @@ def _shows_part(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
     return any(_may_show_write(kind, field) for field in fields)
 
 
-def _may_show_write(kind: Kind, field: Field) -> bool:
+def _may_show_write(kind: WriteKind, field: Field) -> bool:
     """Return whether *field* may show the write, and shows another value than before."""
     if not field.was_changed or field.shows not in OF_THE_WRITE:
         return False
@@ -296,7 +296,10 @@ def _earlier_states(known: Known, reading: Reading) -> list[dict[str, Wire]]:
 
 
 def _shows_change(
-    kind: Kind, before: dict[str, Wire], seen: dict[str, Wire], names: Iterable[str]
+    kind: WriteKind,
+    before: dict[str, Wire],
+    seen: dict[str, Wire],
+    names: Iterable[str],
 ) -> bool:
     """Return whether two reads show different states of one version: not a draft and what is published."""
     if before.get(kind.status_in) != seen.get(kind.status_in):
@@ -316,7 +319,7 @@ def _may_be_dated_by_write(fields: Iterable[Field]) -> bool:
 
 
 def _is_foreign_since(
-    kind: Kind, before: dict[str, Wire], fields: Iterable[Field]
+    kind: WriteKind, before: dict[str, Wire], fields: Iterable[Field]
 ) -> bool:
     """Return whether the state *before* did not have one of the values that are foreign now."""
     foreign_now = [field for field in fields if field.shows == "foreign"]
@@ -412,7 +415,7 @@ def _foreign(
 
 
 def _same_fields(
-    kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]
+    kind: WriteKind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]
 ) -> bool:
     """Return whether two states are equal in all fields *names*."""
     return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
@@ -578,7 +581,7 @@ def _may_be_equal(known: Known, item: dict[str, Wire]) -> bool:
     )
 
 
-def _may_be_made_of(kind: Kind, name: str, sent: Wire, shown: Wire) -> bool:
+def _may_be_made_of(kind: WriteKind, name: str, sent: Wire, shown: Wire) -> bool:
     """Return whether a service may show *sent* as *shown*.  It may leave out whatever is not the place."""
     if shown is None and name != kind.found_by:
         return True
@@ -664,7 +667,7 @@ def _made_at(known: Known, item: dict[str, Wire]) -> Wire:
     return item.get(known.kind.dated_by)
 
 
-def _is_in_time(known: Known, sends: list[Sending], item: dict[str, Wire]) -> bool:
+def _is_in_time(known: Known, sends: list[SendTimes], item: dict[str, Wire]) -> bool:
     """
     Return whether *item* may have been created by the end of the last window of *sends*.
 
@@ -781,7 +784,9 @@ def _leaves_trace(
     )
 
 
-def _would_change(kind: Kind, name: str, sent: Wire, before: Wire, kept: int) -> bool:
+def _would_change(
+    kind: WriteKind, name: str, sent: Wire, before: Wire, kept: int
+) -> bool:
     """Return whether *sent* would not show as *before*, where *kept* characters of a text are kept."""
     if kind.same_field(name, sent, before):
         return False

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Event, Finding
-    from invsvc_async.reconcile.kinds import Kind
+    from invsvc_async.reconcile.kinds import WriteKind
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def _is_path_of(path: dict[str, str], operation: Operation) -> bool:
     return path["method"] in _WRITING and is_below_base(path["path"])
 
 
-def _misfit_of_content(intent: Intent, kind: Kind) -> str | None:
+def _misfit_of_content(intent: Intent, kind: WriteKind) -> str | None:
     """Return why an intent cannot have its body and headers."""
     needs_object = kind.shown_by is not None and not kind.deletes
     if needs_object and not isinstance(intent.body, dict):

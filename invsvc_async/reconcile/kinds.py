@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 ShownBy = Literal["time of change", "baseline", "list", "absence"]
 
 
-def _follows(of: Callable[[Kind], object]) -> Any:  # Any: as `attrs.field`
+def _follows(of: Callable[[WriteKind], object]) -> Any:  # Any: as `attrs.field`
     """Return a field that follows from how the write is recognised."""
     return attrs.field(init=False, default=attrs.Factory(of, takes_self=True))
 
 
-def _basis_of(kind: Kind) -> Literal["match", "gone", "equal"]:
+def _basis_of(kind: WriteKind) -> Literal["match", "gone", "equal"]:
     """Return the basis of the verdict APPLIED, if a read shows the write."""
     if kind.creates:
         return "match"
@@ -64,7 +64,7 @@ def _basis_of(kind: Kind) -> Literal["match", "gone", "equal"]:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Kind:
+class WriteKind:
     """
     What decides about the writes of one kind.
 
@@ -213,7 +213,7 @@ def _hides_draft(policy: ReconcilePolicy, journey: Wire) -> bool:
 
 
 _NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
-_JOURNEY = Kind(
+_JOURNEY = WriteKind(
     thing="journey",
     same_field=same_journey_field,
     foreign_in={  # not the trigger's type: its values are not closed, so a name may be an alias
@@ -234,7 +234,7 @@ _JOURNEY = Kind(
     stored=("id", "status", "last_updated", "name", "description", *_NEVER_NULL),
     large="graph",
 )
-_WEBHOOK = Kind(
+_WEBHOOK = WriteKind(
     thing="webhook",
     fields=HOOK_FIELDS,
     same_field=same_hook_field,
@@ -256,8 +256,8 @@ _WEBHOOK = Kind(
     always=("url", "events", "status"),
 )
 
-KINDS: dict[str, Kind] = {
-    "write without a read": Kind(),
+KINDS: dict[str, WriteKind] = {
+    "write without a read": WriteKind(),
     "update of a journey": attrs.evolve(
         _JOURNEY, shown_by="time of change", may_lack_read=True
     ),
@@ -277,7 +277,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def kind_of_write(operation: Operation) -> Kind:
+def kind_of_write(operation: Operation) -> WriteKind:
     """
     Return the kind of the writes of *operation*.
 

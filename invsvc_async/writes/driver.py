@@ -34,7 +34,7 @@ from invsvc_async.writes.concluding import conclude, shelve
 from invsvc_async.writes.new_intent import intent_of, spec_of_intent, tagged_body
 from invsvc_async.writes.place import WritePlace
 from invsvc_async.writes.reporting import hears_all, report
-from invsvc_async.writes.results import Result
+from invsvc_async.writes.results import WriteResult
 from invsvc_async.writes.run_journal import journal_of
 from invsvc_async.writes.run_record import RunRecord
 from invsvc_async.writes.sending import send_once
@@ -90,7 +90,7 @@ class Driver(Generic[T]):
         self.core: ClientCore = core
         record = RunRecord(spec.request.operation, intent, takes_up)
         answers: Answers[T] = Answers(spec, record)
-        self.result: Result[T] = Result(spec, record, answers)
+        self.result: WriteResult[T] = WriteResult(spec, record, answers)
         self.run: WriteRun[T] = WriteRun(
             spec,
             core,

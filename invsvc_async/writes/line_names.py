@@ -15,7 +15,7 @@ from invsvc_async.reconcile.kinds import KINDS
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.kinds import Kind
+    from invsvc_async.reconcile.kinds import WriteKind
     from invsvc_async.transport.client_core import Request
 
 _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL
@@ -44,7 +44,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     return line_of_thing(operation, *request.path.values())
 
 
-def line_of_alike(kind: Kind, fields: Wire) -> str | None:
+def line_of_alike(kind: WriteKind, fields: Wire) -> str | None:
     """Return the line of the creates without a unique tag that could be mistaken for one with *fields*."""
     alike = kind.alike(fields)
     if alike is None:

@@ -39,7 +39,7 @@ _APPLIED = Verdict.APPLIED
 _outcome = maker_of(OutcomeBase)
 
 
-class Result(msgspec.Struct, Generic[T], eq=False):
+class WriteResult(msgspec.Struct, Generic[T], eq=False):
     """
     What comes out of a run: the value, the verdict, and the outcome.
 

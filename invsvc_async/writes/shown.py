@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.kinds import Kind
+    from invsvc_async.reconcile.kinds import WriteKind
     from invsvc_async.writes.things import Records
 
 IDS_OF_A_URL = 512
@@ -99,7 +99,7 @@ class Shown:
         """Return the ids from answers to the creates of *line*."""
         return self._records.known(line).ids or self._records.other_urls
 
-    def learn_lengths(self, kind: Kind, items: Iterable[Wire]) -> None:
+    def learn_lengths(self, kind: WriteKind, items: Iterable[Wire]) -> None:
         """Keep the lengths of the texts that a read of things of this *kind* has shown (wire form)."""
         known = self._lengths.setdefault(kind.thing, {})
         known.update(
@@ -110,7 +110,7 @@ class Shown:
             }
         )
 
-    def longest_texts(self, kind: Kind) -> dict[str, int]:
+    def longest_texts(self, kind: WriteKind) -> dict[str, int]:
         """Return, by field, the characters of the longest plain text that reads of this *kind* showed."""
         return dict(self._lengths.get(kind.thing, {}))
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Model
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.kinds import Kind
+    from invsvc_async.reconcile.kinds import WriteKind
     from invsvc_async.settings import AnyReader, ReconcilePolicy
     from invsvc_async.transport.client_core import ClientOptions, Request
 
@@ -30,7 +30,7 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     options: ClientOptions
     request: Request
-    kind: Kind
+    kind: WriteKind
     policy: ReconcilePolicy
     key: str | None = None
     match: Literal["all", "operation"] = "all"

@@ -15,7 +15,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.history import FINDINGS, CannotTell, ErrorFacts, Reading
-from invsvc_async.reconcile.kinds import Kind, kind_of_write
+from invsvc_async.reconcile.kinds import WriteKind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, READ_TIME, AnyReader, CallOptions
 from invsvc_async.transport.client_core import ClientOptions, Request, stamp_of
 from invsvc_async.writes.answers import facts_of
@@ -242,7 +242,7 @@ class StateReader:
         return self._writes.lines.is_busy(line)
 
     @property
-    def _kind(self) -> Kind:
+    def _kind(self) -> WriteKind:
         return kind_of_write(BY_NAME[self._intent.operation])
 
     def _reader(self, name: str) -> AnyReader:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from invsvc_async.concurrency.clock import Clock
-    from invsvc_async.reconcile.kinds import Kind
+    from invsvc_async.reconcile.kinds import WriteKind
 
 MOST_BYTES = 24 * 2**20  # of all records together
 OWN_BYTES = 1024  # of a record, without what was shown
@@ -129,7 +129,7 @@ class Listed(Struct):
     _items: list[Wire]  # until the ids are asked for
     _ids: dict[str | None, set[str]] | None = None
 
-    def ids(self, kind: Kind, body: Wire) -> set[str]:
+    def ids(self, kind: WriteKind, body: Wire) -> set[str]:
         """Return the ids of what could be mistaken for the effect of a create of *kind* with *body*."""
         if self._ids is None:
             self._ids = kind.ids_near(self._items)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.answers import Answers
     from invsvc_async.writes.place import WritePlace
-    from invsvc_async.writes.results import Result
+    from invsvc_async.writes.results import WriteResult
     from invsvc_async.writes.run_journal import RunJournal
     from invsvc_async.writes.run_record import RunRecord
     from invsvc_async.writes.spec import WriteSpec
@@ -61,7 +61,7 @@ class WriteRun(Struct, Generic[T], eq=False):
     place: WritePlace
     journal: RunJournal | None
     answers: Answers[T]
-    result: Result[T]
+    result: WriteResult[T]
     call_ends: float | None = None
 
     def current_intent(self) -> Intent:

@@ -8,7 +8,7 @@ from invsvc_async import JournalError, Outcome, Verdict
 from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.records import Record, _decode, encoded, record_of
+from invsvc_async.durable.records import VerdictRecord, _decode, encoded, record_of
 from invsvc_async.models import Webhook
 from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading
 from invsvc_async.reconcile.intent import Intent, Scope
@@ -48,14 +48,18 @@ def outcome(history, basis="answered", **facts):
 @pytest.mark.parametrize(
     ("found", "record"),
     [
-        (outcome((ANSWERED,)), Record(basis="answered", thing="wh_1", took=0.5)),
+        (outcome((ANSWERED,)), VerdictRecord(basis="answered", thing="wh_1", took=0.5)),
         (
             outcome((LOST, READ, ANSWERED), attempts=2, resends=1),
-            Record(basis="answered", thing="wh_1", took=1.5, tries=2, again=1, reads=1),
+            VerdictRecord(
+                basis="answered", thing="wh_1", took=1.5, tries=2, again=1, reads=1
+            ),
         ),
         (
             outcome((LOST, READ), basis="state", secret="lost"),
-            Record(why="m", basis="state", thing="wh_1", took=0.7, reads=1, had="lost"),
+            VerdictRecord(
+                why="m", basis="state", thing="wh_1", took=0.7, reads=1, had="lost"
+            ),
         ),
     ],
     ids=["plain", "sent again", "found"],

@@ -9,7 +9,7 @@ from invsvc_async.batch.entries import result_of, summary_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.records import Record, encoded, flags_of
+from invsvc_async.durable.records import VerdictRecord, encoded, flags_of
 from invsvc_async.durable.store.migrations import FLAGS_IN_TEXT
 from tests.batch.conftest import client_of
 from tests.durable.stores import KINDS, counts, fill, lanes_of, opened, store_of
@@ -91,7 +91,7 @@ def records():
                     {"error": METADATA},
                     {"value": METADATA, "error": METADATA},
                 ):
-                    yield Record(**nasty, **flags, **more), lost + 2 * overtaken
+                    yield VerdictRecord(**nasty, **flags, **more), lost + 2 * overtaken
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -46,16 +46,7 @@ HELD = frozenset({
     "writes",
 })  # fmt: skip
 TWICE = frozenset({  # names of two classes: none is added
-    "Entry",
-    "Health",
-    "Kind",
-    "Known",
-    "PostgresStore",
-    "Record",
-    "Result",
-    "Sending",
-    "SqliteStore",
-    "Start",
+    "Entry", "Health", "PostgresStore", "SqliteStore",
 })  # fmt: skip
 
 MOST_BRANCHES = 10

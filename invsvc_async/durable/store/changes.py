@@ -105,7 +105,7 @@ _sends = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Known(NamedTuple):
+class KnownEntry(NamedTuple):
     """What a store has under a key; ``done_at`` is in epoch ms."""
 
     seq: int
@@ -114,10 +114,10 @@ class Known(NamedTuple):
     done_at: int | None
 
 
-async def known_of(store: Store, keys: Sequence[str]) -> dict[str, Known]:
+async def known_of(store: Store, keys: Sequence[str]) -> dict[str, KnownEntry]:
     """Return what the store has under *keys*, at most 256, by key."""
     rows = await store.rows(KNOWN, list(keys))
-    return {key: Known(*known) for key, *known in rows}
+    return {key: KnownEntry(*known) for key, *known in rows}
 
 
 def numbers(many: int) -> Script[list[int]]:
@@ -130,7 +130,7 @@ def numbers(many: int) -> Script[list[int]]:
 
 def add(
     entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]
-) -> Script[dict[str, Known]]:
+) -> Script[dict[str, KnownEntry]]:
     """
     Insert new *entries* in their order; return what is known under their keys.
 
@@ -155,11 +155,11 @@ def add(
     yield from count({(State.TO_DO, "", 0): len(new)})
     if len(new) == len(entries):
         return {
-            entry.key: Known(seq, entry.digest, int(entry.state), None)
+            entry.key: KnownEntry(seq, entry.digest, int(entry.state), None)
             for seq, entry in numbered
         }
     found = yield KNOWN, ([entry.key for entry in entries],)
-    return {key: Known(*known) for key, *known in found}
+    return {key: KnownEntry(*known) for key, *known in found}
 
 
 def reopen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from invsvc_async.durable.store.changes import Known, add
+from invsvc_async.durable.store.changes import KnownEntry, add
 from invsvc_async.durable.store.facts import SET
 from invsvc_async.durable.store.members import dead
 from invsvc_async.storage.dialect import MOST, slices
@@ -49,7 +49,7 @@ class Added(NamedTuple):
     """The numbers of new entries by key, and what the journal had under the keys of others."""
 
     new: dict[str, int]
-    others: dict[str, Known]
+    others: dict[str, KnownEntry]
 
 
 async def take_in(
@@ -68,7 +68,7 @@ async def take_in(
     """
     ours: set[int] = set()
 
-    def script() -> Script[dict[str, Known]]:
+    def script() -> Script[dict[str, KnownEntry]]:
         known = (
             (yield from add(entries, store.commons.texts, ours=ours)) if entries else {}
         )
