@@ -79,11 +79,7 @@ class WritePlace(Struct, eq=False):
 
     def _give_back(self) -> None:
         """Restore the record of the last write to the thing, because this write was not sent."""
-        if self._users_before is not None:
-            # Without anybody, this write would stand as the one that was sent.
-            self.thing.did_nothing(
-                self.record.intent.identity, self._users_before or (NOBODY,)
-            )
+        self.note_no_effect()
         self._users_before = None
 
     def note_end(self) -> None:
@@ -98,6 +94,9 @@ class WritePlace(Struct, eq=False):
             self.writes.lines.close(thing.line, own, known.free_at)
 
     def note_no_effect(self) -> None:
-        """Note that this write was sent and did nothing, so that no other is overtaken."""
-        if self._users_before is not None:
-            self.thing.did_nothing(self.record.intent.identity, self._users_before)
+        """Note that this write did nothing, so that no other is overtaken by it."""
+        if self._users_before is None:
+            return
+        # Without anybody, this write would stand as the one that was sent last.
+        before = self._users_before or (NOBODY,)
+        self.thing.did_nothing(self.record.intent.identity, before)

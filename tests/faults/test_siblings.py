@@ -787,6 +787,25 @@ async def test_settle_that_is_cancelled_while_a_newer_write_runs(service, client
     ]
 
 
+async def test_write_of_another_process_after_a_refused_one_here(service):
+    """A newer update that was refused has changed nothing, so it does not hold an older one back."""
+    hook = service.seed_webhook(status="active")
+    async with client_of(service, reconcile=NO_LAG) as dead:
+        write = dead.webhooks.update(hook.id, status="inactive")
+        older = await cancelled(service, write, "webhooks.update", "hang")
+    async with client_of(service, reconcile=NO_LAG) as client:
+        service.script("webhooks.update", "422")
+        newer = await client.webhooks.update(hook.id, description="x").outcome()
+        outcome = await client.resume(older).outcome()
+
+    assert newer.verdict is Verdict.REFUSED
+    assert outcome.evidence.cause != "overtaken"
+    assert outcome.verdict is Verdict.APPLIED
+    assert [entry.body for entry in effects(service, "webhooks.update")] == [
+        {"status": "inactive"}
+    ]
+
+
 async def test_settle_that_is_cancelled_before_it_begins_elsewhere(service):
     """An intent from another process is no newest write here, even after it waited in vain."""
     hook = service.seed_webhook(status="active")
