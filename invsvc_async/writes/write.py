@@ -85,7 +85,6 @@ class Write(
         if reader is not None and not callable(reader):
             problem = "reader: must be an async callable that takes (client, intent)"
             raise InvalidRequestError(problem, operation=spec.operation.name)
-        self._spent = False  # awaited, closed or handed on
         if spec.lacks_tag and spec.policy.tag_creates and spec.resumes is None:
             spec = replace(spec, tag=new_tag())
         self._spec = spec
@@ -95,6 +94,8 @@ class Write(
         self._gone: str | None = None  # why it is not to be sent any more
         self._awaiters = Awaiters()
         self._runs: TaskRuns[T_co] | None = None  # if it is used as a coroutine
+        # Awaited, closed or handed on. Last, since `__del__` warns of a whole write alone.
+        self._spent = False
 
     # --- what users call
 
