@@ -73,6 +73,7 @@ class Write(
         "_gone",
         "_intent",
         "_keep_lost",
+        "_ran_keyed",
         "_runs",
         "_spec",
         "_spent",
@@ -91,6 +92,7 @@ class Write(
         self._keep_lost = on_lost_secret == "keep"
         self._intent = spec.resumes
         self._driver: Driver[T_co] | None = None
+        self._ran_keyed = False  # a run under its key has begun, and may have sent it
         self._gone: str | None = None  # why it is not to be sent any more
         self._awaiters = Awaiters()
         self._runs: TaskRuns[T_co] | None = None  # if it is used as a coroutine
@@ -101,7 +103,11 @@ class Write(
 
     @property
     def intent(self) -> Intent:
-        """What is to be written, and how far it is, as plain data without secrets or tokens."""
+        """
+        What is to be written, and how far it is, as plain data without secrets or tokens.
+
+        How far a write under a key is, its journal knows until it has ended: see ``client.unsettled``.
+        """
         if self._driver is not None:
             return self._driver.current_intent()
         if self._intent is None:
@@ -123,7 +129,7 @@ class Write(
         from invsvc_async.writes.as_data import line_of_write
 
         self._spent = True  # as in with_policy
-        if self._driver is not None:
+        if self._has_begun:
             problem = "a line of it would send it again; hand over its intent.to_json(), and settle it there"
             raise InvalidRequestError(problem, operation=self._spec.operation.name)
         line = line_of_write(self._spec, self.intent)
@@ -327,7 +333,7 @@ class Write(
     def close(self) -> None:
         """Stop it. If a byte may have been sent, its intent goes to ``client.unsettled``."""
         self._spent = True
-        if self._driver is None:
+        if not self._has_begun:
             self._gone = "it was closed"
         if self._runs is not None:
             self._runs.close()
@@ -353,13 +359,19 @@ class Write(
 
     def __repr__(self) -> str:
         done = self._driver.result.done if self._driver else None
-        state = done.verdict if done else "under way" if self._driver else "not sent"
+        unfinished = "under way" if self._has_begun else "not sent"
+        state = done.verdict if done else unfinished
         return f"<Write {self._spec.operation.name}: {state}>"
 
     # --- how it is run
 
+    @property
+    def _has_begun(self) -> bool:
+        """Whether a run of this write has begun. It may have been cancelled since."""
+        return self._driver is not None or self._ran_keyed
+
     def _but(self, **changes: Unpack[_Changes]) -> Write[T_co]:
-        if self._driver is not None:
+        if self._has_begun:
             raise ConfigurationError(
                 "write: it is under way and cannot be changed. Change it before awaiting it."
             )
@@ -382,7 +394,13 @@ class Write(
                 "the client with journal='calls.db' or journal='postgresql://…', or give the write to a "
                 "batch or an outbox. Nothing was sent."
             )
-        driver: Driver[T_co] = await keys.run(spec)
+        ran_before = self._ran_keyed
+        self._ran_keyed = True
+        try:
+            driver: Driver[T_co] = await keys.run(spec)
+        except InvalidRequestError:
+            self._ran_keyed = ran_before  # this run has sent nothing
+            raise
         return driver
 
 
@@ -400,7 +418,7 @@ def take_over(write: Write[Any]) -> WriteSpec:
         InvalidRequestError: It is under way, or resumes an intent.
     """
     spec = write._spec
-    if write._driver is not None or spec.resumes is not None:
+    if write._has_begun or spec.resumes is not None:
         problem = "a batch takes only writes that have not begun"
         raise InvalidRequestError(
             problem, operation=spec.operation.name, hint="Await this one instead."

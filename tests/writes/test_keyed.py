@@ -4,7 +4,14 @@ import asyncio
 
 import pytest
 
-from invsvc_async import Batch, ConfigurationError, Intent, Verdict
+from invsvc_async import (
+    Batch,
+    ConfigurationError,
+    Intent,
+    InvalidRequestError,
+    KeyConflictError,
+    Verdict,
+)
 from tests.batch.conftest import client_of
 from tests.durable.writing import cut_off
 
@@ -105,3 +112,67 @@ async def test_journal_whose_keys_mean_something_else(service):
         assert [outcome.verdict for outcome in await client.recover()] == [
             Verdict.APPLIED
         ]
+
+
+async def as_line(write, _client, _folder):
+    """Write it as a line for another process."""
+    write.to_line()
+
+
+async def under_another_policy(write, _client, _folder):
+    """Change its policy."""
+    await write.with_policy(deadline=60.0).outcome()
+
+
+async def under_another_key(write, _client, _folder):
+    """Give it another key."""
+    await write.keyed("order-18").outcome()
+
+
+async def in_a_batch(write, client, folder):
+    """Give it to a batch, which has a journal of its own."""
+    async with Batch.open(folder / "batch.db", client) as batch:
+        _ = [result async for result in batch.run([write])]
+
+
+WAYS = [as_line, under_another_policy, under_another_key, in_a_batch]
+NOT_TWICE = r"(under way|have not begun|would send it again)"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("moment", ["under way", "cancelled"])
+async def test_keyed_write_that_has_begun_is_not_handed_on(
+    service, tmp_path, moment, way
+):
+    """As one without a key: what was sent here is not sent there, too."""
+    async with client_of(service, journal=tmp_path / "calls.db") as client:
+        write = client.webhooks.create(**HOOK).keyed("order-17")
+        service.script("webhooks.create", "apply, then slow 0.3")
+        running = asyncio.create_task(write.outcome())
+        await service.arrived("webhooks.create")
+        if moment == "cancelled":
+            running.cancel()
+            await asyncio.wait([running])
+        with pytest.raises((ConfigurationError, InvalidRequestError), match=NOT_TWICE):
+            await way(write, client, tmp_path)
+        if moment == "under way":
+            assert "under way" in repr(write)
+        outcome = await write.outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_keyed_write_that_is_refused_can_be_handed_on(service, tmp_path, way):
+    """Nothing of it was sent, because another write has its key."""
+    async with client_of(service, journal=tmp_path / "calls.db") as client:
+        await client.webhooks.create(**HOOK, description="other").keyed("order-17")
+        write = client.webhooks.create(**HOOK).keyed("order-17")
+        with pytest.raises(KeyConflictError):
+            await write
+        if way is under_another_policy:
+            with pytest.raises(KeyConflictError):
+                await way(write, client, tmp_path)
+        else:
+            await way(write, client, tmp_path)
