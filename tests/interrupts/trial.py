@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from invsvc_async import Outcome, Write
 
+RELEASE_TRIES = 40  # 8 s in all
 POLICY = ReconcilePolicy(
     settle_after_error=0.05, settle_after_loss=0.1, deadline=20.0, reads_lag=0.05
 )
@@ -127,16 +129,18 @@ class Trials:
 
     def _next_program(self) -> str:
         """Run the write again, as the next process would; return what is wrong with that."""
-        for is_last in (False, True):
+        for tries in range(RELEASE_TRIES):
             try:
                 self.world.run(self._once())
                 break
             except Stuck as stuck:
                 return f"the next program is stuck: {stuck}"
             except JournalError as error:
-                if "in use by" not in str(error) or is_last:
+                if "in use by" not in str(error) or tries == RELEASE_TRIES - 1:
                     return f"the next program: {error}"
                 gc.collect()
+                # The thread of a client that was collected lets its file go, as soon as the machine lets it run.
+                time.sleep(0.01 * tries)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any is wrong
                 return f"the next program: {error!r}"
         return ""
