@@ -471,7 +471,7 @@ class Known:
             return "unsure"
         slack = self.policy.clock_slack
         low = first.earliest - slack
-        now = self._server_time_of(reading)
+        now = self.server_time_of(reading)
         if now is None:
             return "unsure"
         # The service's clock has stepped back.
@@ -488,7 +488,7 @@ class Known:
         is_narrow = high - low <= self.policy.clock_band
         return "band" if is_narrow else "unsure"
 
-    def _server_time_of(self, reading: Reading) -> float | None:
+    def server_time_of(self, reading: Reading) -> float | None:
         """Return the latest server time (s) of the answer; ``None`` if it is not known."""
         if reading.stamp is not None:
             return reading.stamp / 1000

@@ -496,7 +496,9 @@ def _is_made_in_time(known: Known, reading: Reading, item: dict[str, Wire]) -> b
     """Return whether *item* was made by the end of the windows, and is not guessed to be another write's."""
     # Not the sends that a restored journal assumes: at an unknown time, a thing of anybody would fit.
     timed = [send for send in known.sends if send.latest is not None]
-    return _is_in_time(known, timed, item) and item.get("id") not in reading.guessed
+    if item.get("id") in reading.guessed:
+        return False
+    return _is_in_time(known, timed, _made_at_latest(known, reading, item))
 
 
 def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
@@ -559,7 +561,7 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
         return False
     if known.when(_made_at(known, item), reading) == "before":
         return False
-    in_time = _is_in_time(known, known.sends, item)
+    in_time = _is_in_time(known, known.sends, _made_at(known, item))
     if _is_alike(known, item) or _bears_our_tag(known, item):
         return in_time or _may_be_equal(known, item)
     # It is found where another write is that is under way or in doubt.
@@ -667,14 +669,29 @@ def _made_at(known: Known, item: dict[str, Wire]) -> Wire:
     return item.get(known.kind.dated_by)
 
 
-def _is_in_time(known: Known, sends: list[SendTimes], item: dict[str, Wire]) -> bool:
+def _made_at_latest(known: Known, reading: Reading, item: dict[str, Wire]) -> Wire:
     """
-    Return whether *item* may have been created by the end of the last window of *sends*.
+    Return when *item* was made at the latest, in server ms, if it shows a time.
+
+    A time that is cut to its minute, for example, is up to a minute too early; but *reading* came after it.
+    """
+    made_at = _made_at(known, item)
+    if not is_time(made_at):
+        return made_at
+    at_latest = float(made_at) + 1000 * cut_by(made_at)
+    now = known.server_time_of(reading)
+    if now is None:
+        return at_latest
+    return max(float(made_at), min(at_latest, 1000 * now))
+
+
+def _is_in_time(known: Known, sends: list[SendTimes], made_at: Wire) -> bool:
+    """
+    Return whether what was created at *made_at* was so by the end of the last window of *sends*.
 
     A thing that was created later is not attributed to this write.  But if it is equal, it may be a late
     effect, so it disproves absence.
     """
-    made_at = _made_at(known, item)
     ends = [send.ended_by + send.window for send in sends if send.ended_by is not None]
     has_unknown_end = len(ends) < len(sends)
     if has_unknown_end or not is_time(made_at):

@@ -351,6 +351,8 @@ def _url_of(value: int) -> str:
 
 # from here on an equal webhook of somebody else is not "at the same time"
 MUCH_LATER = 200.0
+# s: after the windows of a send and a re-send, and less than a minute after the end of the first
+SOON_AFTER = 50.0
 # how a webhook looks, beside the one that was asked for
 SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(6)
 _CUTS: dict[Cut, Callable[[int], int]] = {
@@ -454,12 +456,14 @@ class Listing:
         looks = {
             "identical": SAME,
             "later": SAME,
+            "soon after": SAME,
             "near": NEAR,
             "away": AWAY,
             "blurred": BLURRED,
             "host": HOST,
         }
-        if act == "later" and at < MUCH_LATER:
+        earliest = {"later": MUCH_LATER, "soon after": SOON_AFTER}
+        if at < earliest.get(act, 0.0):
             return None
         if act in looks:
             return (

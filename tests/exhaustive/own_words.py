@@ -346,6 +346,15 @@ def _creates() -> list[SetUp]:
                 _create(f"times cut {cut}, others act", cuts, first=DOUBTS, **THEIRS),
                 _create(f"times cut {cut}, read first", cuts, **read_first, **THEIRS),
                 _create(
+                    f"times cut {cut}, an equal one soon after",
+                    cuts,
+                    first=(a.RESET,),
+                    again=(a.RESET,),
+                    acts=("soon after",),
+                    acting=1,
+                    crashes=(Crash("settle", 60.0, client="next"),),
+                ),
+                _create(
                     f"times cut {cut}, killed", cuts, first=(a.RESET,), crashes=KILLS
                 ),
             ]

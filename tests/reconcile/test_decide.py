@@ -207,6 +207,7 @@ def limited(at=0.0, **changes):
 
 
 IN_WINDOW, AFTER = 1.0, 15.02  # of a read that follows a LOST at 0
+MINUTE = -AHEAD % 60 + 60  # local s at which a minute of the service begins
 
 VERDICTS = {
     # one attempt, and its answer
@@ -338,6 +339,9 @@ VERDICTS = {
     "create found with a time of whole seconds, after": (CREATE, [lost(0.7), read(16, [hook(0)])], Verdict.UNKNOWN, "none"),
     "create found with an earlier time of whole seconds, after": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [lost(0.7), read(16, [hook(-1)])], Verdict.NOT_APPLIED, "absence"),
     "create found with a time to come, after": (CREATE, [lost(), read(AFTER, [hook(15.3)], stamp=stamp(15.04))], Verdict.UNKNOWN, "none"),
+    "equal, with a time that may be cut, read long after": (CREATE, [lost(MINUTE - 5), read(MINUTE + 40, [hook(MINUTE)])], Verdict.UNKNOWN, "none"),
+    "equal, with a time that may be cut, read in the window": (CREATE, [lost(MINUTE - 5), read(MINUTE + 1, [hook(MINUTE)])], Verdict.APPLIED, "match"),
+    "equal, with a time that may be cut, read at its end": (CREATE, [lost(MINUTE - 5), read(MINUTE + 10.02, [hook(MINUTE)])], Verdict.APPLIED, "match"),
     "equal, created long after": (CREATE, [lost(), read(20.0, [hook(15.9)])], Verdict.UNKNOWN, "none"),
     "short list that goes on, after": (CREATE, [lost(), read(AFTER, [], full=True)], Verdict.UNKNOWN, "none"),
     "full list by its count alone, after": (CREATE, [lost(), read(AFTER, [], raw_count=100)], Verdict.UNKNOWN, "none"),
