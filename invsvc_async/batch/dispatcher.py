@@ -31,7 +31,8 @@ from invsvc_async.batch.signs_of_life import SignsOfLife
 from invsvc_async.batch.team_turns import TeamTurns, in_turns
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import Lane, Leases, pause_of
-from invsvc_async.durable.store.due import lane_of, move_aside
+from invsvc_async.durable.store.conditions import lane_of
+from invsvc_async.durable.store.due import move_aside
 from invsvc_async.durable.store.order import LatePlaces
 
 if TYPE_CHECKING:

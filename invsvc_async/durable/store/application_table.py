@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.store.conditions import ONLY_LANE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,7 +183,9 @@ def entry_in(row: Sequence[Cell]) -> tuple[Entry, str]:
     """Return the entry in *row*, and the text of its common part."""
     common, *fields, more = row
     named = dict(zip(_FIELDS, fields, strict=True))
-    return Entry(state=State.TO_DO, lane=1, **named, **json.loads(more or "{}")), common
+    return Entry(
+        state=State.TO_DO, lane=ONLY_LANE, **named, **json.loads(more or "{}")
+    ), common
 
 
 def of_first(statement: Statement) -> Statement:

@@ -24,8 +24,8 @@ from invsvc_async.durable.entry import (
     written_of,
 )
 from invsvc_async.durable.records import may_be_sent
-from invsvc_async.durable.store.due import is_aside, lane_of, look_again
-from invsvc_async.durable.store.lanes import FREED
+from invsvc_async.durable.store.conditions import FREED, KEYED, is_aside, lane_of
+from invsvc_async.durable.store.due import look_again
 from invsvc_async.durable.store.restored import marked
 from invsvc_async.durable.store.tables import count
 from invsvc_async.durable.store.verdicts import HEARD
@@ -70,8 +70,8 @@ UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = 
     flags = 0, intent = given.intent, place = coalesce(given.place, e.place)
     FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
 """
-_KEYED: Final = """
-SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}
+_KEYED: Final = f"""
+SELECT key, verdict FROM {{s}}entries WHERE key {{any 1 text}} AND {KEYED} ORDER BY seq {{update}}
 """
 _FREE_REOPENED: Final = f"""
 UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND state = {State.TO_DO:d}

@@ -24,7 +24,8 @@ from invsvc_async.durable.entry import (
     written_of,
 )
 from invsvc_async.durable.store.changes import add
-from invsvc_async.durable.store.lanes import ENDED, FREED, MINE, check_owned
+from invsvc_async.durable.store.conditions import ENDED, FREED, OPEN
+from invsvc_async.durable.store.lanes import MINE, check_owned
 from invsvc_async.durable.store.members import dead, living, member_of
 from invsvc_async.durable.store.restored import IS_OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
@@ -94,7 +95,7 @@ FROM whole CROSS JOIN {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN lin
 # Those that are not next, in the transaction that has inserted them.
 _NOT_YET: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
-    EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.done_at IS NULL AND o.seq <> e.seq)
+    EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.{OPEN} AND o.seq <> e.seq)
     OR EXISTS (SELECT 1 FROM {{s}}entries AS u WHERE u.thing = e.thing AND u.verdict = '{Verdict.UNKNOWN}')
     OR EXISTS (SELECT 1 FROM {{s}}states AS s WHERE s.thing = e.thing AND NOT EXISTS (
         SELECT 1 FROM {{s}}entries WHERE seq = s.place AND lane = $2 AND verdict = '{Verdict.APPLIED}'
@@ -106,22 +107,20 @@ INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint ta
     ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
 """
 _OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
-_TAKE: Final = """
-UPDATE {s}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
+_TAKE: Final = f"""
+UPDATE {{s}}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND {OPEN} RETURNING seq
 """
-_TAKEN: Final = (
-    "SELECT seq FROM {s}entries WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
-)
+_TAKEN: Final = f"SELECT seq FROM {{s}}entries WHERE seq = $1 AND lane = $2 AND {OPEN}"
 _REOPEN: Final = f"""
 UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
 """
 _DIGEST: Final = (
-    "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
+    f"UPDATE {{s}}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND {OPEN}"
 )
-_OWN: Final = """
-WHERE key = $1 AND lane = $2 AND done_at IS NULL
-    AND EXISTS (SELECT 1 FROM {s}lanes WHERE id = $2 AND owner = $3)
+_OWN: Final = f"""
+WHERE key = $1 AND lane = $2 AND {OPEN}
+    AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
 """
 RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
 _RELEASE_UNSENT: Final = (
@@ -129,7 +128,7 @@ _RELEASE_UNSENT: Final = (
 )
 _IS_THERE: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
 _LEFT_OPEN: Final = (
-    f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
+    f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
 )
 
 

@@ -25,6 +25,13 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.conditions import (
+    ASIDE,
+    IN_LANE,
+    OPEN,
+    aside_of,
+    waits,
+)
 from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
@@ -37,16 +44,14 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries that one transaction moves
-# The condition of both indexes: ``due_in_lane`` and ``waiting_of_thing``.  Lanes from -1 on are no such ones.
-_ASIDE: Final = "{0}.done_at IS NULL AND {0}.lane < -1".format
 # Whether the entry *e* is behind one to the same thing that is aside.
 IS_BEHIND: Final = f"""
-EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {_ASIDE("w")})
+EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {waits("w")})
 """
 # When the next entry of each lane is due, and the time of the database.
 _NEXT: Final = f"""
 SELECT given.lane, (
-    SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {_ASIDE("w")}
+    SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {waits("w")}
     ORDER BY w.due_at LIMIT 1
 ), {{now}} FROM {{rows 1 lane:bigint}}
 """
@@ -55,16 +60,16 @@ _OWNERS: Final = (
 )
 _COME_BACK: Final = f"""
 UPDATE {{s}}entries SET lane = $2 WHERE lane = $1 AND seq IN (
-    SELECT w.seq FROM {{s}}entries AS w WHERE w.lane = $1 AND {_ASIDE("w")} AND w.due_at <= $3
+    SELECT w.seq FROM {{s}}entries AS w WHERE w.lane = $1 AND {waits("w")} AND w.due_at <= $3
     ORDER BY w.due_at, w.place LIMIT {{arg 4 bigint}}
 ) RETURNING place
 """
 # When the first of those before each entry comes back.  One that is being dropped is waited for.
 _FIRST_BEFORE: Final = f"""
 SELECT e.seq, e.lane, (
-    SELECT w.due_at FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {_ASIDE("w")}
+    SELECT w.due_at FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {waits("w")}
     ORDER BY w.place LIMIT 1 {{share}}
-) FROM {{s}}entries AS e WHERE e.seq {{any 1 bigint}} AND e.lane > 0 AND e.done_at IS NULL
+) FROM {{s}}entries AS e WHERE e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN}
 """
 _MOVE_ASIDE: Final = """
 UPDATE {s}entries AS e SET lane = given.lane, due_at = given.due_at
@@ -73,21 +78,21 @@ UPDATE {s}entries AS e SET lane = given.lane, due_at = given.due_at
 # What was behind one that is gone comes back, unless it is not due itself.  It is looked at again then.
 _LOOK_AGAIN: Final = f"""
 UPDATE {{s}}entries AS w SET due_at = coalesce(w.not_before, 0)
-    WHERE w.thing = $1 AND w.place > $2 AND {_ASIDE("w")}
+    WHERE w.thing = $1 AND w.place > $2 AND {waits("w")}
 """
 # New entries, which were stored in lanes aside.
 _NOT_BEFORE: Final = f"""
 UPDATE {{s}}entries AS e SET not_before = given.not_before, due_at = given.not_before
     FROM {{rows 1 key:text not_before:bigint}}
-    WHERE e.key = given.key AND e.lane < -1 AND e.due_at IS NULL AND e.state = {State.TO_DO:d}
+    WHERE e.key = given.key AND e.{ASIDE} AND e.due_at IS NULL AND e.state = {State.TO_DO:d}
 """
 _FIRST: Final = f"""
-e.lane {{any 1 bigint}} AND {_ASIDE("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
+e.lane {{any 1 bigint}} AND {waits("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
 """
 _ALL: Final = f"""
 SELECT count(*), min(due_at) FROM (
     SELECT w.due_at FROM {{s}}entries AS w
-        WHERE w.lane {{any 1 bigint}} AND {_ASIDE("w")} AND w.due_at > {{now}} * 1000 LIMIT {{arg 2 bigint}}
+        WHERE w.lane {{any 1 bigint}} AND {waits("w")} AND w.due_at > {{now}} * 1000 LIMIT {{arg 2 bigint}}
 ) AS chosen
 """
 
@@ -108,21 +113,6 @@ class NotDue(NamedTuple):
 
     many: int
     first: int | None
-
-
-def aside_of(lane: int) -> int:
-    """Return the lane where writes of *lane* wait for their time, or the lane of a waiting lane."""
-    return -1 - lane
-
-
-def lane_of(lane: int) -> int:
-    """Return the lane whose owner sends what is in *lane*."""
-    return aside_of(lane) if is_aside(lane) else lane
-
-
-def is_aside(lane: int) -> bool:
-    """Return whether entries in *lane* wait for their time."""
-    return lane < -1
 
 
 async def bring_back(store: Store, lanes: Collection[OwnedLane]) -> Due:

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from invsvc_async.durable.entry import WRITTEN, WRITTEN_NAMES, State, written_of
 from invsvc_async.durable.records import verdict_of_lost
 from invsvc_async.durable.store.changes import KNOWN, add
-from invsvc_async.durable.store.due import aside_of, note_times
+from invsvc_async.durable.store.conditions import aside_of
+from invsvc_async.durable.store.due import note_times
 from invsvc_async.storage.dialect import Cell
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.store.conditions import ENDED, FREED, KEYED, OPEN
 from invsvc_async.durable.store.facts import SET, TAKER
 from invsvc_async.durable.store.members import dead, living, member_of
 
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-FREED: Final = (
-    0  # the lane of entries of keys that nobody has: their process lives, or may
-)
-ENDED: Final = -1  # the same; their process is provably done with them
 MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
 _OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
@@ -41,9 +38,7 @@ FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
 """
 _RELEASE: Final = "UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}"
 _LOCK_OWN: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}"
-_HAS_OPEN: Final = (
-    "SELECT 1 FROM {s}entries WHERE lane = $1 AND done_at IS NULL LIMIT 1"
-)
+_HAS_OPEN: Final = f"SELECT 1 FROM {{s}}entries WHERE lane = $1 AND {OPEN} LIMIT 1"
 _FREE_OWN: Final = "UPDATE {s}lanes SET owner = NULL WHERE id = $1"
 _DELETE_OWN: Final = "DELETE FROM {s}lanes WHERE id = $1"
 
@@ -51,16 +46,16 @@ _DELETE_OWN: Final = "DELETE FROM {s}lanes WHERE id = $1"
 _LOCK_ALL: Final = (
     "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {update}"
 )
-_MOVE_KEYED: Final = """
-UPDATE {s}entries SET lane = $2
-WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''
+_MOVE_KEYED: Final = f"""
+UPDATE {{s}}entries SET lane = $2
+WHERE lane {{any 1 bigint}} AND {OPEN} AND {KEYED}
 """
 _MOVE: Final = (
-    "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL"
+    f"UPDATE {{s}}entries SET lane = $2 WHERE lane {{any 1 bigint}} AND {OPEN}"
 )
 _DELETE_ALL: Final = "DELETE FROM {s}lanes WHERE id {any 1 bigint}"
 _OPEN_IN: Final = (
-    "SELECT key, state FROM {s}entries WHERE lane = $1 AND done_at IS NULL ORDER BY seq"
+    f"SELECT key, state FROM {{s}}entries WHERE lane = $1 AND {OPEN} ORDER BY seq"
 )
 
 

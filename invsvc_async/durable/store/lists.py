@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.conditions import (
+    KEYED,
+    NOT_ASIDE,
+    OPEN,
+    UNFINISHED,
+    UNKEYED,
+)
 from invsvc_async.durable.store.migrations import (
     FLAGS_IN_TEXT,
     WITH_DUE_TIMES,
@@ -32,7 +39,7 @@ SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND 
 _FIRST_ONLY: Final = " ORDER BY seq LIMIT $1"
 _WHICH: Final[dict[str | None, str]] = {
     None: "true",
-    "open": f"e.done_at IS NULL AND e.state < {State.DONE:d}",
+    "open": f"e.{OPEN} AND e.{UNFINISHED}",
     "applied": "e.verdict = 'applied'",
     "untold": f"e.seq IN (SELECT seq FROM {{s}}unheard{_FIRST_ONLY})",
 }
@@ -49,10 +56,10 @@ SELECT count(*), min(added_at) FROM (
 ) AS chosen
 """
 # Since when each could be sent, without those that wait for their time, or behind such ones.
-_READY_SINCE = """
+_READY_SINCE = f"""
 SELECT min(since) FROM (
     SELECT CASE WHEN e.due_at > e.added_at THEN e.due_at ELSE e.added_at END AS since
-    FROM {s}entries AS e WHERE %s AND e.lane >= -1 LIMIT {arg 1 bigint}
+    FROM {{s}}entries AS e WHERE %s AND e.{NOT_ASIDE} LIMIT {{arg 1 bigint}}
 ) AS chosen
 """
 _COUNTS = """
@@ -70,19 +77,17 @@ SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
 
 # The key of an entry has a namespace before a key of the user's own, and a nonce after a made-up one.  The
 # namespace has no space.
-_NAMED = """
-e.key = {arg 1 text}
-    OR e.digest <> '' AND substr(e.key, length(e.key) - length({arg 1 text})) = ' ' || {arg 1 text}
-        AND length(replace(e.key, ' ', '')) = length(e.key) - 1 - length({arg 1 text})
-            + length(replace({arg 1 text}, ' ', ''))
-    OR e.digest = '' AND substr(e.key, 1, length({arg 1 text}) + 1) = {arg 1 text} || ' '
+_NAMED = f"""
+e.key = {{arg 1 text}}
+    OR e.{KEYED} AND substr(e.key, length(e.key) - length({{arg 1 text}})) = ' ' || {{arg 1 text}}
+        AND length(replace(e.key, ' ', '')) = length(e.key) - 1 - length({{arg 1 text}})
+            + length(replace({{arg 1 text}}, ' ', ''))
+    OR e.{UNKEYED} AND substr(e.key, 1, length({{arg 1 text}}) + 1) = {{arg 1 text}} || ' '
 ORDER BY e.seq LIMIT 10
 """
-_KEPT_OPEN: Final = (
-    f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"
-)
-_OPEN_OF: Final = """
-SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation {any 1 text} LIMIT 1
+_KEPT_OPEN: Final = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE {UNFINISHED}"
+_OPEN_OF: Final = f"""
+SELECT 1 FROM {{s}}entries WHERE {OPEN} AND operation {{any 1 text}} LIMIT 1
 """
 _LAST: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
 
@@ -128,7 +133,7 @@ async def has_open(store: Store, operations: Sequence[str]) -> bool:
 
 async def first_open(store: Store, limit: int) -> list[Entry]:
     """Return the first entries that are not done, of all lanes."""
-    where = f"e.done_at IS NULL AND e.state < {State.DONE:d} ORDER BY e.seq LIMIT $1"
+    where = f"e.{OPEN} AND e.{UNFINISHED} ORDER BY e.seq LIMIT $1"
     return await store.entries(where, limit)
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import SENT, SET_SENT, State, columns_of
 from invsvc_async.durable.store.changes import COMMONS
+from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
 from invsvc_async.durable.store.members import dead
 from invsvc_async.reconcile.enums import Verdict
@@ -43,17 +44,17 @@ if TYPE_CHECKING:
 # while it is stored as being sent.
 _IS_OVERTAKEN: Final = f"""
 EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR EXISTS (
-    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND done_at IS NULL
+    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND {OPEN}
         AND state = {State.SENDING:d}
 )
 """
 # The last place of each thing at which something may have been sent that is not done; creates overtake none.
 _IN_FLIGHT: Final = f"""
-SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
+SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND {OPEN}
     AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
 """
-_KEYS_BEFORE: Final = """
-SELECT key FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 ORDER BY place LIMIT 100
+_KEYS_BEFORE: Final = f"""
+SELECT key FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place < $2 ORDER BY place LIMIT 100
 """
 _OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
 _UNKNOWN: Final = f"""
@@ -65,7 +66,7 @@ _AHEAD: Final = f"""
 SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE
     e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4), s.place, s.team, s.state, s.stamp
 FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
-    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place > $3 AND (
+    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place > $3 AND (
         place < $2 OR {{arg 5 smallint}} = 1 AND state = {State.SENDING:d} AND seq <> $4
     ) ORDER BY place LIMIT 1
 ) AS earlier ON true
@@ -75,7 +76,7 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
 _HAS_TO_WAIT: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
-    WHERE e.thing = {{arg 2 text}} AND e.done_at IS NULL AND (
+    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND (
         e.place < $3 OR {{arg 6 smallint}} = 1 AND e.state = {State.SENDING:d} AND e.seq <> $5
     ) AND (
         l.owner IS NOT NULL AND NOT ({dead("l.owner")})
@@ -86,7 +87,7 @@ SELECT EXISTS (
 _LOCK: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
 _BEGIN: Final = f"""
 UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 number:bigint at:bigint {SENT}}}
-    WHERE e.seq = given.number AND e.lane = given.at AND e.done_at IS NULL RETURNING seq
+    WHERE e.seq = given.number AND e.lane = given.at AND e.{OPEN} RETURNING seq
 """
 
 

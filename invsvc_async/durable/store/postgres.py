@@ -24,6 +24,7 @@ from invsvc_async.durable.entry import (
 )
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.store.changes import COMMONS
+from invsvc_async.durable.store.conditions import IN_LANE, OPEN
 from invsvc_async.durable.store.due import IS_BEHIND
 from invsvc_async.durable.store.facts import FIND, SET
 from invsvc_async.durable.store.members import living_members
@@ -111,7 +112,7 @@ stored AS (
     FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {SENT}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane %s
-        AND (e.done_at IS NULL OR e.verdict = given.verdict AND e.outcome = given.outcome)
+        AND (e.{OPEN} OR e.verdict = given.verdict AND e.outcome = given.outcome)
     RETURNING e.seq, e.place, e.done_at, given.taker %s
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}
@@ -154,9 +155,9 @@ _PUT = {
     for counted in (False, True)
     for left in (False, True)
 }
-_OPEN = """
+_OPEN = f"""
 SELECT e.seq, %s FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
-    SELECT seq, thing, place FROM {s}entries WHERE lane = l.lane AND place > l.place AND done_at IS NULL
+    SELECT seq, thing, place FROM {{s}}entries WHERE lane = l.lane AND place > l.place AND {OPEN}
         AND seq NOT IN (SELECT unnest($3::bigint[])) ORDER BY place LIMIT $4
 ) AS e
 """  # by lane, because the index has the order of each lane only
@@ -600,7 +601,7 @@ class PostgresStore(Pool):
         if not rows:
             return []
         found = await self.entries(
-            "e.seq {any 1 bigint} AND e.lane > 0 AND e.done_at IS NULL ORDER BY e.place",
+            f"e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN} ORDER BY e.place",
             [seq for seq, _ in rows],
         )
         if behind := {seq for seq, is_behind in rows if is_behind}:

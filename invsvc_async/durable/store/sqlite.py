@@ -24,6 +24,7 @@ from invsvc_async.durable.entry import (
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.store.conditions import ONLY_LANE, OPEN
 from invsvc_async.durable.store.due import IS_BEHIND
 from invsvc_async.durable.store.restored import Epoch, fact
 from invsvc_async.durable.store.tables import (
@@ -80,11 +81,11 @@ _GONE = "was dropped, or is done. Nothing is sent for it."
 _FREE = "UPDATE lanes SET owner = NULL"
 _STORE: Final = f"""
 UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 seq:bigint {SENT}}}
-    WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
+    WHERE e.seq = given.seq AND e.{OPEN} {{changed}}
 """
 _STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
 _OPEN: Final = (
-    "e.lane = 1 AND e.place > $1 AND e.done_at IS NULL ORDER BY e.place LIMIT $2"
+    f"e.lane = {ONLY_LANE} AND e.place > $1 AND e.{OPEN} ORDER BY e.place LIMIT $2"
 )
 # The same, and whether each waits behind one that is not due.
 _OPEN_IN_ORDER: Final = (

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from invsvc_async.durable.entry import SENT, Entry, State, columns_of
+from invsvc_async.durable.store.conditions import ASIDE, IN_LANE, OPEN
 from invsvc_async.durable.store.facts import TAKER
 from invsvc_async.durable.store.migrations import schema_of
 from invsvc_async.errors import JournalError
@@ -119,16 +120,16 @@ _TABLES: Final = (
         before bigint
     )
     """,
-    "CREATE INDEX open_in_lane ON {s}entries (lane, place) WHERE done_at IS NULL",
-    "CREATE INDEX open_of_team ON {s}entries (team, place) WHERE done_at IS NULL AND lane > 0",
-    """
-    CREATE INDEX open_of_thing ON {s}entries (thing, place)
-        WHERE done_at IS NULL AND thing IS NOT NULL
+    f"CREATE INDEX open_in_lane ON {{s}}entries (lane, place) WHERE {OPEN}",
+    f"CREATE INDEX open_of_team ON {{s}}entries (team, place) WHERE {OPEN} AND {IN_LANE}",
+    f"""
+    CREATE INDEX open_of_thing ON {{s}}entries (thing, place)
+        WHERE {OPEN} AND thing IS NOT NULL
     """,
-    "CREATE INDEX due_in_lane ON {s}entries (lane, due_at, place) WHERE done_at IS NULL AND lane < -1",
-    """
-    CREATE INDEX waiting_of_thing ON {s}entries (thing, place)
-        WHERE done_at IS NULL AND lane < -1 AND thing IS NOT NULL
+    f"CREATE INDEX due_in_lane ON {{s}}entries (lane, due_at, place) WHERE {OPEN} AND {ASIDE}",
+    f"""
+    CREATE INDEX waiting_of_thing ON {{s}}entries (thing, place)
+        WHERE {OPEN} AND {ASIDE} AND thing IS NOT NULL
     """,
     "CREATE INDEX not_applied ON {s}entries (verdict, seq) WHERE verdict <> 'applied'",
     f"CREATE INDEX unknown_of_thing ON {{s}}entries (thing) WHERE verdict = '{Verdict.UNKNOWN}'",

@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.durable.store.conditions import IN_LANE, OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.storage.dialect import slices
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries of one statement
-_OPEN: Final = "done_at IS NULL AND lane > 0"  # the condition of the index
+_OPEN: Final = f"{OPEN} AND {IN_LANE}"  # the condition of the index
 # The next teams, $2 at most, that have something open: from $1 on, or after it.
 _TEAMS: Final = f"""
 WITH RECURSIVE found (team, many) AS (
@@ -38,9 +39,9 @@ WITH RECURSIVE found (team, many) AS (
 _FROM: Final = _TEAMS % ">="
 _AFTER: Final = _TEAMS % ">"
 # Only the first of a thing that is not done: those behind it wait for it.
-_IS_FIRST: Final = """
+_IS_FIRST: Final = f"""
 (thing IS NULL OR place = (
-    SELECT min(o.place) FROM {s}entries AS o WHERE o.thing = looked.thing AND o.done_at IS NULL
+    SELECT min(o.place) FROM {{s}}entries AS o WHERE o.thing = looked.thing AND o.{OPEN}
 ))
 """
 _LOOKED: Final = f"""

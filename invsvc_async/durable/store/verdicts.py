@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.members import SEEN, dead, living, member_of
 from invsvc_async.storage.dialect import slices
 
@@ -46,9 +47,7 @@ _COUNT: Final = (
 )
 _COUNT_UNHEARD: Final = _COUNT % "unheard"
 # A journal keeps there who returns a secret; its verdicts are deleted once the application has had them.
-_COUNT_OF_JOURNAL: Final = (
-    _COUNT % f"entries WHERE done_at IS NULL AND state = {State.DONE:d}"
-)
+_COUNT_OF_JOURNAL: Final = _COUNT % f"entries WHERE {OPEN} AND state = {State.DONE:d}"
 
 
 async def take(store: Store, taker: str, limit: int) -> list[Entry]:
