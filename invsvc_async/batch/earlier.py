@@ -13,7 +13,7 @@ from invsvc_async.durable.records import intent_of
 from invsvc_async.durable.store.order import LatePlaces, in_flight_of, unknown_of
 from invsvc_async.durable.store.states import last_writes
 from invsvc_async.durable.unknown_writes import UnknownWrites
-from invsvc_async.reconcile.kinds import replaces
+from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE, replaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ class Earlier:
         unknown = await unknown_of(self._store, things)
         since = inf if self._store.silence < inf else self._begun
         await self._unknown.close_lines(unknown, self._sending.options, since=since)
-        urls = [thing for thing in things if thing.startswith("url ")]
+        urls = [thing for thing in things if thing.startswith(PREFIXES_OF_ALIKE)]
         if urls:
             await take_claims(self._sending.core.writes, self._store, urls)
 

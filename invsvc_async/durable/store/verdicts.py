@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # verdicts that one statement acknowledges, or frees
+# The verdicts that $3 may give.  Beside what no living process has, these are its own: so this is not
+# ``unowned``.
 _UNHEARD: Final = f"""
 SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = $3 OR {dead("u.taker")}
     ORDER BY u.seq LIMIT {{arg 2 bigint}} {{skip}}
@@ -46,7 +48,8 @@ _COUNT: Final = (
     "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"
 )
 _COUNT_UNHEARD: Final = _COUNT % "unheard"
-# A journal keeps there who returns a secret; its verdicts are deleted once the application has had them.
+# In a client's journal ``unheard`` only says who returns a secret.  What the application has not had there
+# are entries that are done and still open.
 _COUNT_OF_JOURNAL: Final = _COUNT % f"entries WHERE {OPEN} AND state = {State.DONE:d}"
 
 
