@@ -68,8 +68,8 @@ enter      ``_ADD`` in changes: a batch's input.  ``_CLAIM`` in    ``_ADD`` for 
            claims: a key, which may enter as sent.  ``_INSERT``    ``_insert`` in claims, ``_take_in``
            in enqueued: an outbox.  ``_KEEP`` in tables: a         in enqueued
            client's write without a key, which enters as sent
-own        by lane: ``_TAKE`` and ``_NEW`` in lanes.  Of a key:    also ``_FREE`` in sqlite, at each
-           ``_TAKE`` in claims.  Of lanes that were taken over:    opening
+own        by lane: ``_TAKE`` and ``_NEW`` in lanes.  Of a key:    also ``_FREE_ALL_LANES`` in sqlite,
+           ``_MOVE_ENTRY`` in claims.  Of lanes that were taken over:    opening
            ``_MOVE_KEYED`` and ``_MOVE`` in lanes
 send       ``_PUT`` in postgres.  Of a key: ``_BEGIN`` in order    ``_STORE`` in sqlite for ``_PUT``
 finish     ``_PUT``; ``_KEEP``.  ``_ENDED`` in findings: by a      ``_STORE`` for ``_PUT``

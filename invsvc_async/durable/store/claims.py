@@ -29,7 +29,7 @@ from invsvc_async.durable.store.lanes import MINE, check_owned
 from invsvc_async.durable.store.members import dead, living, member_of, unowned
 from invsvc_async.durable.store.restored import IS_OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
-from invsvc_async.durable.store.verdicts import HEARD
+from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
@@ -116,10 +116,12 @@ INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint ta
     ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
 """
 _OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
-_TAKE: Final = f"""
+_MOVE_ENTRY: Final = f"""
 UPDATE {{s}}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND {OPEN} RETURNING seq
 """
-_TAKEN: Final = f"SELECT seq FROM {{s}}entries WHERE seq = $1 AND lane = $2 AND {OPEN}"
+_WAS_MOVED: Final = (
+    f"SELECT seq FROM {{s}}entries WHERE seq = $1 AND lane = $2 AND {OPEN}"
+)
 _REOPEN: Final = f"""
 UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
@@ -135,7 +137,7 @@ _RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
 _RELEASE_UNSENT: Final = (
     f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_OWN}"
 )
-_IS_THERE: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
+_HAS_KEY: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
 _LEFT_OPEN: Final = (
     f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
 )
@@ -297,7 +299,7 @@ async def look(store: Store, key: str, mine: str | None = None) -> Seen | None:
 
 async def is_there(store: Store, key: str) -> bool:
     """Return whether *key* has an entry."""
-    return bool(await store.rows(_IS_THERE, key))
+    return bool(await store.rows(_HAS_KEY, key))
 
 
 async def abandoned(store: Store) -> list[Entry]:
@@ -344,9 +346,9 @@ def _take(
     alive = yield from living(silence, [owner])
     if owner is not None and owner != mine.token and member_of(owner) in alive:
         return None
-    moved = yield _TAKE, (seq, before, to)
+    moved = yield _MOVE_ENTRY, (seq, before, to)
     if not moved:  # An earlier try may have moved it, and its reply was lost.
-        moved = yield _TAKEN, (seq, to)
+        moved = yield _WAS_MOVED, (seq, to)
     if not moved:
         return None
     # ``FREED`` and ``ENDED`` are no rows of ``lanes``; of a lane without an owner, there is a row.
@@ -384,4 +386,4 @@ async def note_taker(store: Store, seq: int, taker: str) -> None:
 
 async def note_heard(store: Store, seq: int) -> None:
     """Note that the secret of a new webhook was returned."""
-    await store.rows(HEARD, [seq])
+    await store.rows(DELETE_UNHEARD, [seq])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
 _OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
-_FREE: Final = f"""
+_FREE_LANES: Final = f"""
 SELECT id, owner FROM {{s}}lanes AS l WHERE ({unowned("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
 """
@@ -103,7 +103,7 @@ def take_lanes(
     The new tokens begin with *tokens*, and end with the lane's number. *unanswered* are beginnings of tokens
     of earlier tries, whose replies were lost.
     """
-    rows = yield _FREE, (silence, most, credential)
+    rows = yield _FREE_LANES, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
     # This process lives, even if it seems silent because the database's clock was set ahead.
     alive.add(member_of(tokens))

@@ -36,6 +36,8 @@ _OF_VERDICT = """
 SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
     AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
 """
+# Of the verdicts that nobody has acknowledged, only as many are looked at as are asked for: $1, the limit of
+# the whole statement.  With labels, all of them are: the first ones may lack the labels.
 _FIRST_ONLY: Final = " ORDER BY seq LIMIT $1"
 _WHICH: Final[dict[str | None, str]] = {
     None: "true",
@@ -55,7 +57,8 @@ SELECT count(*), min(added_at) FROM (
     SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
 ) AS chosen
 """
-# Since when each could be sent, without those that wait for their time, or behind such ones.
+# Since when the first of the entries could be sent, but for those that wait for their time, or behind such
+# ones.
 _READY_SINCE = f"""
 SELECT min(since) FROM (
     SELECT CASE WHEN e.due_at > e.added_at THEN e.due_at ELSE e.added_at END AS since
@@ -75,8 +78,9 @@ SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
     LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
 """
 
-# The key of an entry has a namespace before a key of the user's own, and a nonce after a made-up one.  The
-# namespace has no space.
+# Entries that people call $1: by the whole key, by a key of the user's own, or by a made-up one.  Before a
+# key of the user's own, the key of an entry has a namespace without spaces, and a space: so the entry's key
+# ends with the user's, and has one space more.  After a made-up key it has a space and a nonce.
 _NAMED = f"""
 e.key = {{arg 1 text}}
     OR e.{KEYED} AND substr(e.key, length(e.key) - length({{arg 1 text}})) = ' ' || {{arg 1 text}}
@@ -236,6 +240,8 @@ async def owner_of(store: Store, lane: int) -> LaneOwner | None:
     if not rows or rows[0][0] is None:
         return None
     _, status, silent, silence, sends = rows[0]
+    # As the process itself counts, and not ``members.dead``, which takes the longer silence of it and of the
+    # process that asks: this only tells people, and decides nothing.
     is_alive = silent is not None and sends != -1 and silent < silence
     return LaneOwner(status, silent, is_alive)
 
@@ -256,7 +262,7 @@ def _with_labels(
     """
     if labels and store.version < WITH_LABELS:
         return "false", []
-    if labels:  # the first ones may lack them
+    if labels:
         condition = condition.replace(_FIRST_ONLY, "")
     has_each = "".join(
         f" AND {{at}}(e.labels, {{arg {number} text}}) > 0"

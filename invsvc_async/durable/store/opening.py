@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.store.postgres import PostgresStore
 
-Store: TypeAlias = "SqliteStore | PostgresStore"  # both have the same methods
+Store: TypeAlias = "SqliteStore | PostgresStore"  # Both have the same methods.
 
 
 _NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
@@ -59,8 +59,14 @@ def file_at(path: str | Path, kind: str, **how: bool) -> SqliteStore:
 
 def _opening(kind: str, lanes: int, **how: bool) -> Opening:
     # In that of a client, each process has a lane of its own, and nobody is asked about a copy.
-    lanes, it = (0, None) if kind == "journal" else (lanes, f"the {kind}")
-    return Opening(kind, lanes, kind == "batch", it, **how)
+    is_journal = kind == "journal"
+    return Opening(
+        kind,
+        lanes=0 if is_journal else lanes,
+        counted=kind == "batch",
+        run_by=None if is_journal else f"the {kind}",
+        **how,
+    )
 
 
 def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:

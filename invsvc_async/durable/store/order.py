@@ -39,7 +39,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from invsvc_async.durable.entry import SENT, SET_SENT, State, columns_of
+from invsvc_async.durable.entry import CHANGING, SET_CHANGING, State, columns_of
 from invsvc_async.durable.store.changes import COMMONS
 from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
@@ -116,7 +116,7 @@ SELECT EXISTS (
 """
 _LOCK: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
 _BEGIN: Final = f"""
-UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 number:bigint at:bigint {SENT}}}
+UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigint {CHANGING}}}
     WHERE e.seq = given.number AND e.lane = given.at AND e.{OPEN} RETURNING seq
 """
 

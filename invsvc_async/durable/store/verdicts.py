@@ -31,11 +31,11 @@ SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = 
     ORDER BY u.seq LIMIT {{arg 2 bigint}} {{skip}}
 """
 _GIVE: Final = "UPDATE {s}unheard SET taker = $1 WHERE seq {any 2 bigint}"
-HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
+DELETE_UNHEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
 _KEPT: Final = (
     "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2 {share}"
 )
-_FREE: Final = """
+_RELEASE_VERDICTS: Final = """
 UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'
 """
 _ACKNOWLEDGE: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
@@ -76,7 +76,7 @@ async def keeps(store: Store, taker: str, seq: int) -> bool:
 async def free(store: Store, seqs: Sequence[int], name: str) -> None:
     """Release the verdicts *seqs* that the process *name* has, for any taker."""
     for some in slices(seqs, _AT_ONCE):
-        await store.rows(_FREE, some, name)
+        await store.rows(_RELEASE_VERDICTS, some, name)
 
 
 async def acknowledge(store: Store, seqs: Sequence[int], taker: str) -> None:
