@@ -41,7 +41,8 @@ class Earlier:
         self._known: set[str] = set()  # things that were looked up
         self._unknown = UnknownWrites(store, self._intent_in)
         self._begun = sending.core.clock.now()  # local s; a file was opened before
-        self.any: bool = True
+        # Whether earlier writes may be finished; ``False`` if the journal had none when the run began.
+        self.has_any: bool = True
 
     async def _intent_in(self, entry: Entry) -> Intent:
         return intent_of(entry, self._store.commons)
@@ -49,7 +50,7 @@ class Earlier:
     def forget(self) -> None:
         """Look everything up again: other processes may have written."""
         self._known.clear()
-        self.any = True
+        self.has_any = True
 
     async def _look_up(self, things: Sequence[str]) -> Mapping[str, int]:
         """

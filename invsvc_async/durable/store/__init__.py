@@ -75,7 +75,7 @@ send       ``_PUT`` in postgres.  Of a key: ``_BEGIN`` in order    ``_STORE`` in
 finish     ``_PUT``; ``_KEEP``.  ``_ENDED`` in findings: by a      ``_STORE`` for ``_PUT``
            person.  ``_END`` in enqueued: of a row that a copy
            lacks
-release    of a key: ``_RELEASE`` and ``_RELEASE_UNSENT`` in
+release    of a key: ``RELEASE`` and ``_RELEASE_UNSENT`` in
            claims.  By lane: ``_RELEASE``, ``_FREE_OWN`` and
            ``_DELETE_OWN`` in lanes
 set aside  ``_MOVE_ASIDE`` in due

@@ -133,7 +133,7 @@ _OWN: Final = f"""
 WHERE key = $1 AND lane = $2 AND {OPEN}
     AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
 """
-_RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
+RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
 _RELEASE_UNSENT: Final = (
     f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_OWN}"
 )
@@ -370,7 +370,7 @@ async def release(
 
     One that *is_unsent*, although it was inserted as one that is being sent, becomes TO DO.
     """
-    text = _RELEASE_UNSENT if is_unsent else _RELEASE
+    text = _RELEASE_UNSENT if is_unsent else RELEASE
     await store.rows(text, key, lane.number, lane.token)
 
 
