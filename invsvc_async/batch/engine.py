@@ -524,7 +524,7 @@ class Engine:
 
     def _driver_of(self, item: Item) -> AnyDriver:
         """
-        Return the driver of *item*, which begins in one of four ways:
+        Return the driver of *item*, which begins in one of four ways.
 
         - an item that is as in the input, as a new run;
         - one that may have been sent, or is not the newest of its thing: where the earlier run left it. It is
