@@ -123,7 +123,7 @@ class Restored:
             self._left.popitem(last=False)
 
     def _is_as_left(self, thing: str, seen: Wire) -> bool:
-        """Return whether *seen* has all that the last write of this journal is known to have left of *thing*."""
+        """Return whether *seen* has all that a write of this journal is known to have left of *thing*."""
         known = self._left.get(thing)
         if not isinstance(known, dict) or not known or not isinstance(seen, dict):
             return False

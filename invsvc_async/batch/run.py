@@ -180,7 +180,7 @@ class Run:
         return await self._told_again(found)
 
     async def _told_again(self, entry: Entry) -> Result:
-        """Return the result of *entry*, whose run ended before anybody got the value, and so a secret in it."""
+        """Return the result of *entry*, whose run ended before anybody got the value, or a secret in it."""
         entries = self._batch.entries
         outcome = kept_outcome(entry, entries.store.commons)
         if verdict_and_record(entry)[1].had != "returned":

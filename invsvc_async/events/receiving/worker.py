@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 # Its last argument is the number of the attempt, from 1.
 Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"
-_ClaimsMade: TypeAlias = "dict[str, asyncio.Future[None]]"  # by handler: done once its claim is stored, or failed
+# By handler: done once its claim is stored, or has failed.
+_ClaimsMade: TypeAlias = "dict[str, asyncio.Future[None]]"
 
 _log: Final = logging.getLogger("invsvc_async.events")
 # s between the handler's timeout and the end of the lease, to store the result
@@ -198,8 +199,8 @@ class InboxWorker:
         """
         Start what was taken; return whether there was anything.
 
-        The leases were taken by a statement that may have waited for a blocked event loop, so they are
-        counted from the last time at which the loop was free.
+        Its leases began when the loop was free for the last time, or a little later (``LoopWatch``), so their
+        ends are counted from then.
         """
         for entry in entries:
             end = (
@@ -240,7 +241,8 @@ class InboxWorker:
             event = parse(entry.body or b"")
             if entry.key is None:
                 check_delivered(event)
-            # Not for one handler yet: it is stored for each, and each is then taken by itself.
+            # First the store has to know for which handlers it is, and in which order. Then it is taken
+            # again.
             deliveries = self._handlers.to_assign(entry, event)
             if not deliveries:
                 await self._call(entry, event, policy.timeout, latest)
@@ -303,8 +305,8 @@ class Inline:
         key = key_of(event)
         body = event.raw if once else None
         subject = subject_in(event)
-        # An event without a key is claimed only to store it, because the service will not send it again:
-        # without a key, a claim always succeeds.
+        # An event without a key is claimed only to be stored, because the service will not send it again: no
+        # other delivery can have claimed it.
         stored = once or key is not None
         answers: list[Awaitable[Receipt]] = []
         claims_made: _ClaimsMade = {}
@@ -460,7 +462,7 @@ class Inline:
         return Receipt(202, "dead letter", error=error)
 
     def _store_soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
-        """Begin to store a result; the returned awaitable waits for the end, but only as long as an answer may."""
+        """Begin to store a result; the returned awaitable waits at most a second for the end."""
         return asyncio.wait([self._store_apart(record)], timeout=_SOON)
 
     def _store_apart(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
@@ -473,7 +475,7 @@ class Inline:
 
 
 def _is_retried_here(entry: Entry) -> bool:
-    """Return whether *entry* was stored with its body: the service sends the event once, the worker retries it."""
+    """Return whether the worker retries *entry*, stored with its body: the service sends the event once."""
     return entry.body is not None
 
 

@@ -169,7 +169,9 @@ class Server:
         )
         self.how = Opening(kind)
         if kind != "journal":
-            self.how = Opening(kind, LANES, counted=kind == "batch", run_by=f"the {kind}")
+            self.how = Opening(
+                kind, LANES, counted=kind == "batch", run_by=f"the {kind}"
+            )
         first = self._first = PostgresStore(self.address, self.how)
         core = (
             None
