@@ -26,6 +26,7 @@ from invsvc_async.batch.earlier import Earlier
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item_maker import ItemMaker
 from invsvc_async.batch.lane_share import LaneShare
+from invsvc_async.batch.late_places import LatePlaces
 from invsvc_async.batch.notices import Beat, Missed, NewAside, NewIn, notice_in
 from invsvc_async.batch.read_places import ReadPlaces
 from invsvc_async.batch.signs_of_life import SignsOfLife
@@ -33,7 +34,6 @@ from invsvc_async.batch.team_turns import TeamTurns, in_turns
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import Lane, Leases, pause_of
 from invsvc_async.durable.store.due import move_aside
-from invsvc_async.durable.store.order import LatePlaces
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -351,8 +351,9 @@ class Dispatcher:
                 continue
             # An entry that was reopened may have an earlier place than what is under way for its thing. It is
             # read again once that has ended, and is then seen to be overtaken.
-            if entry.thing is not None and under_way.overtake(entry.thing, entry.place):
-                self._places.pass_over(entry.thing)
+            thing = entry.thing
+            if thing is not None and under_way.has_later(thing, entry.place):
+                self._places.pass_over(thing)
             else:
                 items.append(item)
         return items

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from invsvc_async.batch.late_places import LatePlaces
 from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
 from invsvc_async.durable.last_writes import learn, take_claims
 from invsvc_async.durable.records import intent_of
-from invsvc_async.durable.store.order import LatePlaces, in_flight_of, unknown_of
+from invsvc_async.durable.store.order import in_flight_of, unknown_of
 from invsvc_async.durable.store.states import last_writes
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE, replaces
@@ -104,11 +105,11 @@ class Earlier:
                 sent.note(thing, place)
         done = LatePlaces(await self._look_up(things))
         for item, thing, place in placed:
-            is_outdated = done.overtake(thing, place)
+            is_outdated = done.has_later(thing, place)
             if is_outdated:
                 # the state that the journal knows is that of a later write
                 item.restored = None
-            if is_outdated or sent.overtake(thing, place):
+            if is_outdated or sent.has_later(thing, place):
                 item.intent = attrs.evolve(item.intent, newest=False)
                 item.spec = None
             else:

@@ -39,10 +39,10 @@ CHANGING: Final = (
     "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
     " flags:smallint"
 )
-_CHANGING_NAMES: Final = [each.partition(":")[0] for each in CHANGING.split()]
-SET_CHANGING: Final = ", ".join(f"{name} = given.{name}" for name in _CHANGING_NAMES)
+CHANGING_NAMES: Final = [each.partition(":")[0] for each in CHANGING.split()]
+SET_CHANGING: Final = ", ".join(f"{name} = given.{name}" for name in CHANGING_NAMES)
 # Any: of each column its own
-columns_of: attrgetter[tuple[Any, ...]] = attrgetter(*_CHANGING_NAMES)
+columns_of: attrgetter[tuple[Any, ...]] = attrgetter(*CHANGING_NAMES)
 
 
 class State(IntEnum):

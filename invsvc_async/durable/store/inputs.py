@@ -53,7 +53,7 @@ class Added(NamedTuple):
     others: dict[str, KnownEntry]
 
 
-async def take_in(
+async def add_part(
     store: Store,
     entries: Sequence[Entry],
     reader: str,

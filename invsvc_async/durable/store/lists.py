@@ -45,13 +45,19 @@ _WHICH: Final[dict[str | None, str]] = {
     "applied": "e.verdict = 'applied'",
     "untold": f"e.seq IN (SELECT seq FROM {{s}}unheard{_FIRST_ONLY})",
 }
-_NOTES = """
-SELECT e.seq, e.added_at, u.seq, e.labels, e.not_before
-    FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq WHERE e.seq {any 1 bigint}
+
+
+def _notes(*, labels: str = "e.labels", not_before: str = "e.not_before") -> str:
+    """Return the statement that selects notes; tables of an earlier version, only read now, lack columns."""
+    return f"""
+SELECT e.seq, e.added_at, u.seq, {labels}, {not_before}
+    FROM {{s}}entries AS e LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq WHERE e.seq {{any 1 bigint}}
 """
-# The same, of tables that an earlier version made, and that are only read now.
-_NOTES_WITHOUT_TIMES = _NOTES.replace("e.not_before", "NULL")
-_NOTES_WITHOUT_LABELS = _NOTES_WITHOUT_TIMES.replace("e.labels", "NULL")
+
+
+_NOTES = _notes()
+_NOTES_WITHOUT_TIMES = _notes(not_before="NULL")
+_NOTES_WITHOUT_LABELS = _notes(labels="NULL", not_before="NULL")
 _COUNT = """
 SELECT count(*), min(added_at) FROM (
     SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
@@ -65,11 +71,17 @@ SELECT min(since) FROM (
     FROM {{s}}entries AS e WHERE %s AND e.{NOT_ASIDE} LIMIT {{arg 1 bigint}}
 ) AS chosen
 """
-_COUNTS = """
-SELECT state, coalesce(verdict, ''), e.flags, count(*) FROM {s}entries AS e GROUP BY 1, 2, 3
+
+
+def _counts(flags: str) -> str:
+    """Return the statement that counts entries, of which *flags* are in a column or in the outcome's text."""
+    return f"""
+SELECT state, coalesce(verdict, ''), {flags}, count(*) FROM {{s}}entries AS e GROUP BY 1, 2, 3
 """
-# The same, of tables that an earlier version made, and that are only read now.
-_COUNTS_IN_TEXT = _COUNTS.replace("e.flags", FLAGS_IN_TEXT)
+
+
+_COUNTS = _counts("e.flags")
+_COUNTS_IN_TEXT = _counts(FLAGS_IN_TEXT)
 _KEPT_COUNTS = """
 SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
 """

@@ -13,7 +13,7 @@ a run of a key       in the database, since any process may run any key: ``ahead
                      for (``durable/key_queue.py``), and ``begin`` whether it may be sent.  That is one
                      transaction, under the lock of the thing, which also notes that it is about to be
                      sent.  So of an earlier and a later one that look at once, one sees the other
-a dispatcher         by ``LatePlaces``, since it has all writes of a thing, in one lane, and reads them
+a dispatcher         by ``batch/late_places``: it has all writes of a thing, in one lane, and reads them
 (batch, outbox)      in the order of their places (``batch/dispatcher.py``, ``batch/earlier.py``)
 ===================  ==================================================================================
 
@@ -48,7 +48,7 @@ from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.lanes import OwnedLane
@@ -126,26 +126,6 @@ class UnknownVerdict(NamedTuple):
 
     seq: int
     done_at: int | None
-
-
-class LatePlaces:
-    """
-    The last places of some writes, by thing; earlier writes to the same thing come too late.
-
-    Begins with the last *places* that are known.
-    """
-
-    def __init__(self, places: Mapping[str, int] | None = None) -> None:
-        self._places: dict[str, int] = {} if places is None else {**places}
-
-    def note(self, thing: str | None, place: int) -> None:
-        """Note a write to *thing* at *place*; without a thing, a write overtakes nothing."""
-        if thing is not None and place > self._places.get(thing, 0):
-            self._places[thing] = place
-
-    def overtake(self, thing: str, place: int) -> bool:
-        """Return whether one of the writes is later than that to *thing* at *place*."""
-        return self._places.get(thing, 0) > place
 
 
 class Ahead(NamedTuple):

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
 from invsvc_async.durable.entry import (
     CHANGING,
+    CHANGING_NAMES,
     ENTRY,
-    SET_CHANGING,
     Entry,
     LostLaneError,
     columns_of,
@@ -97,10 +97,13 @@ _CREDENTIAL = (
 )
 # Processes compare when an entry got its verdict, so that is the database's time, not that of a process,
 # unless the service's answers show that the database's clock is behind: see ``done_at``.
-_SET = SET_CHANGING.replace(
-    "done_at = given.done_at",
+_DONE_AT = (
     "done_at = CASE WHEN given.done_at IS NOT NULL"
-    " THEN coalesce(e.done_at, greatest(given.done_at, CAST({ms} AS bigint))) END",
+    " THEN coalesce(e.done_at, greatest(given.done_at, CAST({ms} AS bigint))) END"
+)
+_SET = ", ".join(
+    _DONE_AT if name == "done_at" else f"{name} = given.{name}"
+    for name in CHANGING_NAMES
 )
 # What puts of one group store: ``_PUT`` has it in four variants, with or without counts, and with or without
 # what the writes left of their things.
