@@ -89,7 +89,13 @@ async def store_finding(
         JournalError: A living process has the write, or it was changed since it was *seen*.
     """
     replacing = partial(
-        _replace, seen, make, tries, mine=mine, silence=store.silence, called=called
+        _put_in_place,
+        seen,
+        make,
+        tries,
+        mine=mine,
+        silence=store.silence,
+        called=called,
     )
     has_results = store.how.kind != "journal"
     text = await store.run(lambda: _store(replacing(), has_results=has_results))
@@ -109,7 +115,7 @@ def _store(replacing: Script[Entry], *, has_results: bool) -> Script[str]:
     return str(entry.outcome)
 
 
-def _replace(
+def _put_in_place(
     seen: Entry,
     make: Callable[[int], Entry],
     tries: Collection[str],
