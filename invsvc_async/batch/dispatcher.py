@@ -214,6 +214,8 @@ class Dispatcher:
             case NewAside(lane) if lane in self.leases.lanes:
                 self._due.look_soon()
                 self.woken.set()
+            case _:
+                pass  # It is about a lane of another process, or for other readers.
 
     def read_again(self, lanes: Iterable[int], after: int = 0) -> None:
         """Read this process's lanes among *lanes* once more, *after* a place at the latest."""
