@@ -26,13 +26,14 @@ from invsvc_async.batch.earlier import Earlier
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item_maker import ItemMaker
 from invsvc_async.batch.lane_share import LaneShare
+from invsvc_async.batch.late_places import LatePlaces
+from invsvc_async.batch.notices import Beat, Missed, NewAside, NewIn, notice_in
 from invsvc_async.batch.read_places import ReadPlaces
 from invsvc_async.batch.signs_of_life import SignsOfLife
 from invsvc_async.batch.team_turns import TeamTurns, in_turns
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import Lane, Leases, pause_of
-from invsvc_async.durable.store.due import lane_of, move_aside
-from invsvc_async.durable.store.order import LatePlaces
+from invsvc_async.durable.store.due import move_aside
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -55,11 +56,13 @@ class Dispatcher:
     The sender of a store's open entries, as far as their lanes belong to this process.
 
     *item_type* is made of the entries. *on_unfit* is called when an entry that does not fit got its verdict;
-    without it, such an entry ends the run. While it ``has_input``, entries that lack their readers, and later
-    ones of their things, wait for ``keep``.
-    """
+    without it, such an entry ends the run. While the dispatcher ``has_input``, entries that lack their
+    readers, and later entries of their things, wait for ``keep``.
 
-    _beating: asyncio.Task[None] | None = None
+    Who wakes whom: what is heard of other processes, what becomes due, and an item that has ended, set
+    ``woken``, on which ``feed`` waits. A lane that is in doubt, or that can be released now, asks for a sign
+    of life, after which the lanes are divided.
+    """
 
     def __init__(
         self,
@@ -75,10 +78,10 @@ class Dispatcher:
         self.engine: Engine = Engine(sending, self._ended)
         self.earlier: Earlier = Earlier(sending, entries.store)
         clock = sending.core.clock
-        # What is stored with its whole outcome is given by those that take it from the store.
-        self.leases: Leases = Leases(
-            entries.store, clock, gives=not item_type.keeps_outcome
-        )
+        # The results of a batch are given by the process that sends. An outbox stores whole outcomes instead,
+        # and whoever takes them from the store gives them.
+        gives_results = not item_type.keeps_outcome
+        self.leases: Leases = Leases(entries.store, clock, gives=gives_results)
         self._signs = SignsOfLife(self.leases, self.engine)
         self._places = ReadPlaces()
         self._share = LaneShare(
@@ -90,8 +93,9 @@ class Dispatcher:
             sending, entries.store, self.engine, item_type, on_unfit
         )
         self._due = DueTimes(entries.store)
+        self._beating: asyncio.Task[None] | None = None
         self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
-        # all that was read is in the engine
+        # All lanes were read to their ends, and what was read is in the engine.
         self.caught_up: asyncio.Event = asyncio.Event()
 
     # --- beginning and end
@@ -101,7 +105,7 @@ class Dispatcher:
         await self.leases.forget_the_dead()
         await self._signs.show()
         self._beating = asyncio.create_task(
-            self._guarded(partial(self._signs.repeat, self._divide))
+            self._until_error(partial(self._signs.repeat, self._divide))
         )
         self._sending.core.opened(kind, self.leases)
 
@@ -119,17 +123,18 @@ class Dispatcher:
             await asyncio.wait([beating])
             await self._signs.end()
 
-    async def _guarded(self, act: Callable[[], Awaitable[None]]) -> None:
+    async def _until_error(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Run *act*; an error of it ends the run, or the next one, if none has begun yet."""
         try:
             await act()
-        except Exception as error:  # noqa: BLE001 - any error ends the run, or the one that begins next
+        except Exception as error:  # noqa: BLE001 - see above
             self.engine.fail(error)
 
     async def _divide(self) -> None:
         """Divide the lanes anew, after a sign of life, and read those of this process again."""
         has_more = not (self._signs.is_hungry or self._is_read)
         await self._share.divide(has_more=has_more)
-        # also the poll, in case no notification arrives
+        # This is also the poll, in case no notification arrives.
         self._due.look_soon()
         self.read_again(self.leases.lanes)
 
@@ -140,11 +145,12 @@ class Dispatcher:
         pause = pause_of(self._entries.store.silence)
         await self._join(pause)
         listening = asyncio.create_task(
-            self._guarded(partial(self._entries.hear, self._heard))
+            self._until_error(partial(self._entries.hear, self._heard))
         )
         try:
             while True:
-                await self._meanwhile(self.engine.hunger)
+                await self._wait_and_take_turns(self.engine.until_hungry)
+                # Before anything is read: what is heard from here on sets the event again, and is read next.
                 self.woken.clear()
                 await self._bring_back_due()
                 if not self._is_read and await self._fetch():
@@ -163,7 +169,7 @@ class Dispatcher:
         self._signs.begin_to_send()
         await self._signs.show()
         if self.leases.living > 1 and self._sending.rate is not None:
-            # until the others have noticed, and leave a part of it
+            # The others notice this process first, and leave it a part of the rate.
             await asyncio.sleep(_JOINED * pause)
         self._signs.show_soon()
 
@@ -171,7 +177,8 @@ class Dispatcher:
         """
         Wait until there may be something to send, at most *pause* seconds.
 
-        Others that send learn once that this process has nothing. If the run *has_end*, they may reach it.
+        If this process has nothing to send, the others learn that, once, so that they release lanes. If the
+        run *has_end*, it is looked for more often: it is also reached by what others finish.
         """
         is_shared = self.leases.living > 1
         if is_shared and self._is_idle:
@@ -189,21 +196,26 @@ class Dispatcher:
         return self._share.has_divided and self._places.are_at_ends(self.leases.lanes)
 
     def _heard(self, what: str, after: int = 0) -> None:
-        may_be_missed = not what
-        if what == "beat" or may_be_missed:
-            self._signs.show_soon()
-        if what.isdecimal():
-            self._turns.has_news = True
-            self.read_again([int(what)], after)
-        elif may_be_missed:
-            self._due.look_soon()
-            self.read_again(self.leases.lanes)
-        elif (
-            what.removeprefix("-").isdecimal()
-            and lane_of(int(what)) in self.leases.lanes
-        ):
-            self._due.look_soon()
-            self.woken.set()
+        """
+        Look at what the notice *what* is about.
+
+        What is new in a lane comes *after* a place, if that is known.
+        """
+        match notice_in(what):
+            case Missed():
+                self._signs.show_soon()
+                self._due.look_soon()
+                self.read_again(self.leases.lanes)
+            case Beat():
+                self._signs.show_soon()
+            case NewIn(lane):
+                self._turns.has_news = True
+                self.read_again([lane], after)
+            case NewAside(lane) if lane in self.leases.lanes:
+                self._due.look_soon()
+                self.woken.set()
+            case _:
+                pass  # It is about a lane of another process, or for other readers.
 
     def read_again(self, lanes: Iterable[int], after: int = 0) -> None:
         """Read this process's lanes among *lanes* once more, *after* a place at the latest."""
@@ -236,9 +248,11 @@ class Dispatcher:
 
     async def _fetch(self) -> bool:
         """
-        Add the next entries that are open, in the order of places; return whether there were any.
+        Add the next entries that are open; return whether there were any.
 
-        If there are more behind them, add first the next ones of teams that have few among them.
+        They are added in the order of places, but teams take turns. If there are more behind them, the next
+        ones of teams that have few among them come first; and so do those of teams of which something is
+        heard while these are added. A thing's entries keep their order (``team_turns``).
         """
         lanes = self._share.to_read()
         found = await self._read(lanes)
@@ -250,19 +264,19 @@ class Dispatcher:
             await self._take_turns(items)
         for at, item in enumerate(items):
             if not self.engine.has_room:
-                await self._meanwhile(self.engine.room, items[at:])
+                await self._wait_and_take_turns(self.engine.until_room, items[at:])
             if self._turns.has_news and self._turns.is_due:
                 await self._take_turns(items[at:])
             self._add(item)
         return bool(found)
 
-    async def _meanwhile(
+    async def _wait_and_take_turns(
         self, waiting: Callable[[], Awaitable[None]], read: Sequence[Item] = ()
     ) -> None:
         """
         Wait as *waiting* does; now and then, add writes of teams that have nothing under way here.
 
-        Those that were *read*, and not added yet, are left as they are.
+        *read* are items that the caller has read, and adds later.
         """
         while True:
             with suppress(TimeoutError):
@@ -286,12 +300,13 @@ class Dispatcher:
 
     async def _mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """Mark the overtaken *items*; *is_part* is whether more may follow them."""
-        if self.earlier.any or any(item.spec is None for item in items):
+        if self.earlier.has_any or any(item.spec is None for item in items):
             await self.earlier.mark(items, is_part=is_part)
 
     async def _read(self, lanes: Mapping[int, Lane]) -> list[Entry]:
         """Return the next entries of *lanes* that may be sent by now, and are not under way here."""
         store = self._entries.store
+        # Again if all that was found waits behind entries that are not due.
         while places := self._places.begin_fetch(lanes):
             each = ceil(_AT_ONCE / len(places))
             found = await store.open_in(places, list(self.engine.held), each)
@@ -336,9 +351,11 @@ class Dispatcher:
             )
             if item is None:
                 continue
-            # One that was reopened comes after what is under way: it is then seen to be overtaken.
-            if entry.thing is not None and under_way.overtake(entry.thing, entry.place):
-                self._places.pass_over(entry.thing)
+            # An entry that was reopened may have an earlier place than what is under way for its thing. It is
+            # read again once that has ended, and is then seen to be overtaken.
+            thing = entry.thing
+            if thing is not None and under_way.has_later(thing, entry.place):
+                self._places.pass_over(thing)
             else:
                 items.append(item)
         return items
@@ -346,12 +363,15 @@ class Dispatcher:
     def _add(self, item: Item) -> None:
         """Add *item* to the engine, unless another process has its lane by now, or it waits for the input."""
         if not self._share.may_begin(item.lane) or self._input.hold_back(item):
-            item.spec = None  # it is dropped; it is read again, here or by the next owner of its lane
+            # The item is dropped: its entry is read again, here or by the next owner of its lane. Its
+            # specification refers to it, so this breaks the cycle.
+            item.spec = None
         else:
             self._signs.be_fed()
             self.engine.add(item)
 
     def _ended(self, item: Item) -> None:
+        """Note that *item* has ended in the engine."""
         lane = item.lane
         self._places.note_ended(item.entry.thing, lane.number)
         if not self.engine.held or not self._places.is_at_end(lane.number):

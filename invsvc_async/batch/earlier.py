@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from invsvc_async.batch.late_places import LatePlaces
 from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
 from invsvc_async.durable.last_writes import learn, take_claims
 from invsvc_async.durable.records import intent_of
-from invsvc_async.durable.store.order import LatePlaces, in_flight_of, unknown_of
+from invsvc_async.durable.store.order import in_flight_of, unknown_of
 from invsvc_async.durable.store.states import last_writes
 from invsvc_async.durable.unknown_writes import UnknownWrites
-from invsvc_async.reconcile.kinds import replaces
+from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE, replaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +42,8 @@ class Earlier:
         self._known: set[str] = set()  # things that were looked up
         self._unknown = UnknownWrites(store, self._intent_in)
         self._begun = sending.core.clock.now()  # local s; a file was opened before
-        self.any: bool = True
+        # Whether earlier writes may be finished; ``False`` if the journal had none when the run began.
+        self.has_any: bool = True
 
     async def _intent_in(self, entry: Entry) -> Intent:
         return intent_of(entry, self._store.commons)
@@ -49,7 +51,7 @@ class Earlier:
     def forget(self) -> None:
         """Look everything up again: other processes may have written."""
         self._known.clear()
-        self.any = True
+        self.has_any = True
 
     async def _look_up(self, things: Sequence[str]) -> Mapping[str, int]:
         """
@@ -77,7 +79,7 @@ class Earlier:
         unknown = await unknown_of(self._store, things)
         since = inf if self._store.silence < inf else self._begun
         await self._unknown.close_lines(unknown, self._sending.options, since=since)
-        urls = [thing for thing in things if thing.startswith("url ")]
+        urls = [thing for thing in things if thing.startswith(PREFIXES_OF_ALIKE)]
         if urls:
             await take_claims(self._sending.core.writes, self._store, urls)
 
@@ -103,11 +105,11 @@ class Earlier:
                 sent.note(thing, place)
         done = LatePlaces(await self._look_up(things))
         for item, thing, place in placed:
-            is_outdated = done.overtake(thing, place)
+            is_outdated = done.has_later(thing, place)
             if is_outdated:
                 # the state that the journal knows is that of a later write
                 item.restored = None
-            if is_outdated or sent.overtake(thing, place):
+            if is_outdated or sent.has_later(thing, place):
                 item.intent = attrs.evolve(item.intent, newest=False)
                 item.spec = None
             else:

@@ -1,4 +1,27 @@
-"""The engine of a batch: runs items concurrently, those of one thing in their order."""
+"""
+The engine of a batch: runs items concurrently, those of one thing in their order.
+
+An item goes through these states; the code below is in their order:
+
+=========  ================================================================
+=================================== state      what has it
+   next, and by which function =========  ================================================================
+=================================== waiting    ``held``, and the line of its thing behind other items
+  ready:  ``_make_ready`` ready      also ``ready``
+running:  ``_start_next`` running    a task, which runs its driver (``_run``); one slot, but not
+storing:  ``_conclude``; ready again:
+           while it is settled                                               ``_put_back``; ended:
+           ``_fail_item``
+storing    ``_storing``: its verdict is on the way to the store              ended:  ``_stored`` ended
+nothing here; what is stored is in ``_finished``, until           ``_end_item``: then the next item of
+           ``next_finished`` gives it                                        its thing is ready, perhaps later
+=========  ================================================================
+===================================
+
+A run ends in one of three ways: ``fail`` ends it at once with an error, ``end_when_idle`` with an error once
+what is under way has ended, and ``stop`` at the wish of the caller.  ``halt``, a part of each, lets no more
+items begin.
+"""
 
 from __future__ import annotations
 
@@ -55,33 +78,33 @@ class Engine:
     settled. *on_end* is called when an item has ended.
     """
 
-    done: int = 0  # writes that have their verdict
-    _failed = 0
-    _is_filling = False  # in the next round of the loop
-    _is_asked = False  # whether somebody waits in hunger()
-    _stopped = False
-    _feeding: asyncio.Task[bool] | None = None
-    _failure: BaseException | None = None
-    _end_error: BaseException | None = None  # raised once nothing is under way
-
     def __init__(
         self, sending: Sending, on_end: Callable[[Item], None] | None = None
     ) -> None:
         self.sending: Sending = sending
         self._on_end = on_end
+        self.done: int = 0  # writes that have their verdict
+        self._failed = 0  # of them, those that were not applied
+        self._is_filling = False  # in the next round of the loop
+        self._is_waited_for = False  # by ``until_hungry``
+        self._stopped = False
+        self._feeding: asyncio.Task[bool] | None = None
+        self._failure: BaseException | None = None
+        self._end_error: BaseException | None = None  # raised once nothing is under way
         self.slots: Slots = Slots(sending.concurrency, sending.rate, self._fill_soon)
         self.breaker: CircuitBreaker = CircuitBreaker(
-            sending.options, on_change=self._fill_soon, on_stop=self.end
+            sending.options, on_change=self._fill_soon, on_stop=self.end_when_idle
         )
-        # by number: what has not ended; of each thing in its order
+        # What has not ended, by the number of the entry; the items of each thing are in their order.
         self.held: dict[int, Item] = {}
         self.ready: ReadyItems = ReadyItems(sending.per_team)
-        # by thing; the first item is ready or under way
+        # By thing, what has not ended of it: the first item is ready or under way.
         self._lines: dict[str, deque[Item]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # Until the list of webhooks, which settles all creates, was looked at: creates that begin need it.
+        # For the one look whether the list of webhooks, by which all creates are settled, is full. Creates
+        # wait for it; ``None`` once it was made.
         self._list_lock: asyncio.Lock | None = asyncio.Lock()
-        # the results of items that have ended
+        # The stores of verdicts that have not ended. Those that ``stop`` has given up are not in it.
         self._storing: set[asyncio.Future[None]] = set()
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
@@ -99,7 +122,7 @@ class Engine:
             and feeding.result()
         )
 
-    async def room(self) -> None:
+    async def until_room(self) -> None:
         """Wait until an item may be added. Of a stopped run, the task that feeds it is cancelled."""
         while not self.has_room:
             await self._wait()
@@ -121,6 +144,11 @@ class Engine:
 
     @property
     def _is_at_limit(self) -> bool:
+        """
+        Whether as many items are between ``add`` and ``next_finished`` as memory is used for.
+
+        That leaves room for those that are settled beside those in slots, and for results that wait.
+        """
         return len(self.held) + len(self._finished) >= 8 * self.sending.concurrency + 64
 
     @property
@@ -154,18 +182,18 @@ class Engine:
         except JournalError as error:
             self.fail(error)
         except Exception as error:  # noqa: BLE001 - any error of the source ends the run
-            self.end(error)  # once the answers to what is in flight are there
+            self.end_when_idle(error)
         else:
             self._changed.set()
             return True
         return False
 
     def fail(self, error: BaseException) -> None:
-        """End the run with *error*. No more items start."""
+        """End the run with *error* at once. No more items start."""
         self._failure = self._failure or error
         self.halt()
 
-    def end(self, error: BaseException) -> None:
+    def end_when_idle(self, error: BaseException) -> None:
         """Start no more items, and end the run with *error* once those under way have ended."""
         self._end_error = self._end_error or error
         self.halt()
@@ -196,9 +224,9 @@ class Engine:
         self._end_error = None
         return failure
 
-    async def hunger(self) -> None:
+    async def until_hungry(self) -> None:
         """Wait until fewer items are ready than there are slots, so that no slot stays empty."""
-        self._is_asked = True
+        self._is_waited_for = True
         try:
             while (
                 not self.has_room
@@ -206,7 +234,7 @@ class Engine:
             ):
                 await self._wait()
         finally:
-            self._is_asked = False
+            self._is_waited_for = False
 
     @property
     def under_way(self) -> int:
@@ -228,7 +256,11 @@ class Engine:
 
     @property
     def limited_by(self) -> str | None:
-        """The limit that keeps more writes from being under way now, in a few words."""
+        """
+        The limit that keeps more writes from being under way now, in a few words.
+
+        What stands before a colon names the limit: by it, a run adds up for how long each held.
+        """
         why, _ = self.pause
         if why is not None or self._stopped:
             return why
@@ -250,7 +282,12 @@ class Engine:
         )
 
     async def stop(self, grace: float) -> None:
-        """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""
+        """
+        Start no more items, let those under way end within *grace* seconds, and shelve the rest.
+
+        First what adds items and lets them begin is stopped; then what is under way has its time; the rest is
+        cancelled, and what is stored by then is waited for.
+        """
         self.halt()
         if self._feeding is not None:
             self._feeding.cancel()
@@ -267,7 +304,8 @@ class Engine:
             await asyncio.wait(self._tasks)
         if self._storing:
             await asyncio.wait(self._storing, timeout=_TO_STORE)
-        self._storing.clear()  # do not wait for a journal that hangs: the next run settles what is not stored
+        # A journal that hangs is not waited for: the next run settles what is not stored.
+        self._storing.clear()
         self._changed.set()
 
     def _left(self) -> set[asyncio.Future[None]]:
@@ -284,38 +322,42 @@ class Engine:
         """Fill the slots in the next round of the loop, after tasks that end now have taken more."""
         if not self._is_filling:
             self._is_filling = True
-            asyncio.get_running_loop().call_soon(self._called_back, self._fill)
+            asyncio.get_running_loop().call_soon(self._guarded, self._fill)
 
     def _fill(self) -> None:
         """Start items while there are slots."""
         self._is_filling = False
-        while (item := self._next()) is not None:
+        while (item := self._start_next()) is not None:
             task = asyncio.create_task(self._work(item))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._called_back, self._ended))
+            task.add_done_callback(partial(self._guarded, self._task_ended))
 
-    def _next(self) -> Item | None:
-        """Return the first ready item, if there is a slot for it, or it cannot be sent at once."""
+    def _start_next(self) -> Item | None:
+        """
+        Take the first ready item, with a slot, and return it for the task that runs it.
+
+        ``None`` if it has to wait for a slot. An item that is not sent at once needs none yet: one in doubt
+        is settled first, and one to whose thing an earlier write may still land waits.
+        """
         if self._stopped or not (self.ready and self.breaker.allows(self.slots.in_use)):
             return None
         item = self.ready.first()
         if item is None:
             return None
-        # If another write to its thing may still land, it has to wait.
         needs_no_slot = (
             item.in_doubt or self.sending.core.writes.closed_for(item.entry.thing) > 0
         )
         item.in_slot = not needs_no_slot and self.slots.take(item)
         if not (item.in_slot or needs_no_slot):
             return None
-        if self._is_asked:
+        if self._is_waited_for:
             self._changed.set()
         self.ready.take(item)
         return item
 
-    def _called_back(self, call: Callable[..., None], *given: object) -> None:
+    def _guarded(self, call: Callable[..., None], *given: object) -> None:
         """
-        Make a call of the event loop.
+        Make a call for the event loop.
 
         An error in it, as of a signal handler, ends the run: the loop would only log it, and the run wait on.
         """
@@ -324,7 +366,8 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - any error ends the run
             self.fail(error)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """Note that *task* has ended; an error of it ends the run."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
@@ -335,9 +378,10 @@ class Engine:
         following: Item | None = item
         while following is not None:
             await self._run(following)
-            following = self._next()
+            following = self._start_next()
 
     async def _run(self, item: Item) -> None:
+        """Run the driver of *item* until its verdict, and begin to store that."""
         try:
             if self._list_lock is not None and item.kind.has_secret:
                 await self._warn_of_full_list(self._list_lock, item.intent)
@@ -345,11 +389,11 @@ class Engine:
             await driver.drive()
             await self._conclude(item, driver.outcome())
         except asyncio.CancelledError:
-            if not self._stopped:  # not by stop()
+            if not self._stopped:  # Somebody else than ``stop`` has cancelled it.
                 reason = "a callback was cancelled, but not by this run. Run again to settle it."
                 self._fail_item(item, ConfigurationError(f"{item.entry.key}: {reason}"))
                 return
-            self._end(item, 0.0)
+            self._end_item(item, 0.0)
             raise
         except Exception as error:  # noqa: BLE001 - any error ends the run
             if (
@@ -357,22 +401,27 @@ class Engine:
                 and self.sending.core.under_way.closed
             ):
                 self.breaker.stop_closed()
-                self._end(item, 0.0)
+                self._end_item(item, 0.0)
                 return
             self._fail_item(item, error)
         finally:
-            item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
+            # The specification refers to its item: without the cycle, both are freed at once.
+            item.spec = None
             item.leave()
 
     async def _conclude(self, item: Item, outcome: AnyOutcome) -> None:
         """Begin to store *outcome* as that of *item*; if *item* was put back, make it ready again."""
-        # the client had it already: the user has settled it
-        if not (item.is_put_back or item.storing):
+        # The driver tells the item its verdict, by ``settled``. But if the user has settled the write
+        # meanwhile, the client has the verdict already, and the driver does not.
+        has_been_told = item.is_put_back or item.storing is not None
+        if not has_been_told:
             await item.settled(outcome)
         if item.is_put_back:
             self._put_back(item)
             return
         self._count(outcome.verdict)
+        # How long the next item of the thing has to wait: as long as this write, or another one of the
+        # client, may still land.
         wait = self.sending.core.writes.closed_for(item.entry.thing)
         if outcome.verdict is Verdict.UNKNOWN:
             wait = max(
@@ -381,14 +430,12 @@ class Engine:
             )
         assert item.storing is not None
         self._storing.add(item.storing)
-        item.storing.add_done_callback(
-            partial(self._called_back, self._stored, item, wait)
-        )
+        item.storing.add_done_callback(partial(self._guarded, self._stored, item, wait))
 
     async def _warn_of_full_list(self, lock: asyncio.Lock, intent: Intent) -> None:
         """Warn before the first create of a webhook, that of *intent*, if the list is full."""
         async with lock:
-            if self._list_lock is None:  # another task has looked meanwhile
+            if self._list_lock is None:  # Another task has looked meanwhile.
                 return
             last = self.sending.core.writes.last_list(
                 WEBHOOKS_LIST.name, intent.scope.team
@@ -419,7 +466,7 @@ class Engine:
                 f"stop_after: {self._failed:,} of {self.done:,} writes were not applied, and the limit is "
                 f"{most}. See the results, and run again once the cause is removed; other writes are to do."
             )
-            self.end(BatchStoppedError(reason))
+            self.end_when_idle(BatchStoppedError(reason))
 
     def _has_failed_too_often(self, most: float) -> bool:
         """Return whether *most* failures are reached: a number, or a share of enough finished writes."""
@@ -430,45 +477,61 @@ class Engine:
     def _put_back(self, item: Item) -> None:
         """Run *item* next. The item keeps its place in its line."""
         item.is_put_back = False
-        # it would be taken for the verdict
+        # The client has noted the outcome of this run. The next run would take it for the verdict.
         self.sending.core.writes.ended.pop(item.intent.identity, None)
         self.ready.end(item)
         self.ready.append_first(item)
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
-        """Make the result of *item* available, because it is stored now."""
-        given_up = storing not in self._storing
+        """
+        Make the result of *item* available, if it is stored now.
+
+        The next item of its thing begins *wait* seconds later.
+        """
+        was_given_up = storing not in self._storing  # by ``stop``
         self._storing.discard(storing)
         error = storing.exception()
         if error is None:
             self._finished.append(item)
-            self._end(item, wait)
+            self._end_item(item, wait)
+            return
+        assert item.finished is not None
+        _, _, outcome = item.finished
+        self.sending.core.leave_unsettled(outcome.intent, item.entry.thing)
+        if was_given_up:  # The next run settles it.
+            self._end_item(item, 0.0)
         else:
-            assert item.finished is not None
-            self.sending.core.leave_unsettled(item.finished[2].intent, item.entry.thing)
-            if given_up:  # the next run settles it
-                self._end(item, 0.0)
-            else:
-                self._fail_item(item, error)
+            self._fail_item(item, error)
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
-        if isinstance(error, LostLaneError):  # another worker has it now
+        """End *item* without a verdict; *error* ends the run, unless another process has the lane by now."""
+        if isinstance(error, LostLaneError):
             self.sending.core.writes.take(item.identity)
         else:
             self.fail(error)
-        self._end(item, 0.0)
+        self._end_item(item, 0.0)
 
-    def _end(self, item: Item, wait: float) -> None:
+    def _end_item(self, item: Item, wait: float) -> None:
+        """Forget *item*, and make the next item of its thing ready after *wait* seconds."""
         del self.held[item.entry.seq]
         self.ready.end(item)
         if self.sending.per_team is not None:
-            self._fill_soon()  # its team may have another one under way now
+            self._fill_soon()  # Its team may have another item under way now.
         self._changed.set()
         if self._on_end is not None:
             self._on_end(item)
         self._next_in_line(item.entry.thing, wait)
 
     def _driver_of(self, item: Item) -> AnyDriver:
+        """
+        Return the driver of *item*, which begins in one of four ways.
+
+        - an item that is as in the input, as a new run;
+        - one that may have been sent, or is not the newest of its thing: where the earlier run left it. It is
+          settled first, and not sent if it is not the newest;
+        - one that was put back: anew, unless the client has sent a newer write to its thing meanwhile;
+        - any other stored one: as a new run of the stored intent.
+        """
         if item.spec is not None:
             return new_run(item.spec, item.intent)
         anywhere = self.sending.options.without_team()
@@ -476,7 +539,6 @@ class Engine:
         check_scope(anywhere, item.intent, same_mode=same_mode, in_doubt=item.in_doubt)
         intent = item.intent
         begin = None
-        # Settle first what may have been sent. One that is not the newest must not be sent.
         if item.in_doubt or intent.newest is False:
             since = self.sending.core.clock.now() if item.lane.was_free else None
             begin = partial(_taken_up, self.sending.core, since, item.entry.thing)
@@ -491,7 +553,7 @@ class Engine:
             return
         if wait > 0 and not self._stopped:
             loop = asyncio.get_running_loop()
-            loop.call_later(wait, self._called_back, self._next_in_line, thing, 0.0)
+            loop.call_later(wait, self._guarded, self._next_in_line, thing, 0.0)
             return
         line = self._lines[thing]
         line.popleft()
@@ -502,36 +564,46 @@ class Engine:
             del self._lines[thing]
 
 
-def _has_written_beside(core: ClientCore, line: str | None, intent: Intent) -> bool:
-    """Return whether this client has sent a newer write to the thing of *intent*, with an effect perhaps."""
-    return line is not None and core.writes.is_last(line, intent.identity) is False
+def _has_written_beside(core: ClientCore, thing: str | None, intent: Intent) -> bool:
+    """
+    Return whether this client has sent a newer write to *thing* than *intent*, with an effect perhaps.
+
+    What entries call a thing is the name of a line in ``writes``.
+    """
+    return thing is not None and core.writes.is_last(thing, intent.identity) is False
 
 
-def _begun_again(spec: WriteSpec, line: str, put_back: Intent, intent: Intent) -> Start:
+def _begun_again(
+    spec: WriteSpec, thing: str, put_back: Intent, intent: Intent
+) -> Start:
     """
     Start a write that was *put_back*, unless the client has meanwhile sent a newer write to its thing.
 
     *intent* is the same without the sends that had no effect.
     """
     core = spec.options.core
-    if _has_written_beside(core, line, intent):
+    if _has_written_beside(core, thing, intent):
         return taken_up(core, attrs.evolve(put_back, newest=False), journaled=True)
-    return new_start(spec, line, intent)
+    return new_start(spec, thing, intent)
 
 
 def _taken_up(
-    core: ClientCore, gone_since: float | None, line: str | None, intent: Intent
+    core: ClientCore, gone_since: float | None, thing: str | None, intent: Intent
 ) -> Start:
-    """Start where an earlier run left *intent*. The journal may know that it was overtaken."""
+    """
+    Start where an earlier run left *intent*, a write to *thing*.
+
+    ``newest`` is what the journal knows of it: false if a later write to the thing was sent, ``None`` if it
+    cannot tell, because it was restored from a copy. Only the journal knows what other processes have sent;
+    and neither knows what this client has sent beside the journal. So true becomes ``None`` if it has.
+    """
     latest = core.writes.opened(intent.identity)
     if latest is not None and intent.newest is False:
         core.writes.revise(attrs.evolve(latest, newest=False))
     start = taken_up(core, intent, journaled=True, gone_since=gone_since)
     resumed = cast("Resumed", start.history[0])
-    if intent.newest is not None and not (
-        resumed.newest and _has_written_beside(core, line, intent)
-    ):
-        return start
-    # Only the journal knows whether a later write was sent. A restored one does not, and none knows of writes
-    # that this client has sent beside it.
+    if intent.newest is not None:
+        may_be_overtaken = resumed.newest and _has_written_beside(core, thing, intent)
+        if not may_be_overtaken:
+            return start
     return Start(start.intent, (attrs.evolve(resumed, newest=None),))

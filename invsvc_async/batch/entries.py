@@ -76,7 +76,7 @@ class BatchEntries(Entries):
         have closed its input while it was silent.
         """
         text = None if checkpoint is None else msgspec.json.encode(checkpoint).decode()
-        return await inputs.take_in(
+        return await inputs.add_part(
             self.store, entries, reader, text, checkpoint_fact=_CHECKPOINT
         )
 

@@ -180,7 +180,7 @@ class Intake:
         return not is_done
 
     def _asked(self, write: object) -> Asked:
-        spec = self._sending.taken(write, "batch")
+        spec = self._sending.take_over(write, "batch")
         digest = content_of(spec)
         return Asked(spec, digest, self._key_of(spec, digest))
 

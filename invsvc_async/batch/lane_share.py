@@ -8,6 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from invsvc_async.batch.entries import summary_of
+from invsvc_async.batch.notices import BEAT
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class LaneShare:
         self._signs = signs
         self._earlier = earlier
         self.has_divided: bool = False  # before that, having no lane proves nothing
-        self._has_left = False  # all lanes were released, and none is acquired any more
+        self._has_released_all = False  # and none is acquired any more
 
     # --- what may be sent
 
@@ -60,8 +61,9 @@ class LaneShare:
         """
         Return the lanes whose entries may be added, by number.
 
-        Not one that was lost and acquired again, as long as something is under way that was added before: it
-        ends without a verdict, so what is newer would be sent before it.
+        A lane that was lost and acquired again is left out as long as an item of its earlier time is under
+        way. Such an item ends without a verdict, so a newer write to its thing would be sent before it. The
+        two times of a lane are two ``Lane`` objects with one number.
         """
         lanes = self._leases.lanes
         under_way = {item.lane for item in self._engine.held.values()}
@@ -85,7 +87,7 @@ class LaneShare:
         Each process has its share. If others are hungry, one that has more to send than it can releases half
         of its lanes, and the hungry ones take more than their share.
         """
-        if self._has_left:
+        if self._has_released_all:
             return
         self._engine.slots.share(self._leases.living)
         share = ceil(self._entries.lanes / self._leases.living)
@@ -96,7 +98,7 @@ class LaneShare:
         await self._acquire(share)
         self.has_divided = True
         if has_released and self._leases.living > 1:
-            await self._entries.store.tell("beat")
+            await self._entries.store.tell(BEAT)
 
     def _mark_leaving(self, share: int, busy: Counter[Lane], *, has_more: bool) -> None:
         """Mark the least *busy* lanes as leaving: beyond *share*, or half if this process *has_more*."""
@@ -119,39 +121,40 @@ class LaneShare:
     async def _acquire(self, share: int) -> None:
         """Acquire lanes up to the *share* of this process, or all free lanes if this process is hungry."""
         owned = len(self._leases.lanes)
-        wanted = (
-            self._entries.lanes
-            if self._signs.is_hungry and owned >= share
-            else share - owned
-        )
+        wanted = share - owned
+        if self._signs.is_hungry and owned >= share:
+            wanted = self._entries.lanes
         if wanted <= 0:
             return
         taken = await self._leases.take(wanted)
-        if self._has_left:  # meanwhile: nobody would send what is in these lanes
+        # All were released meanwhile: nobody would send what is in these lanes.
+        if self._has_released_all:
             await self._leases.leave()
             return
         for lane in taken:
             lane.on_doubt = self._signs.show_soon
             self._places.forget(lane.number)
         if taken and await self._may_follow_others(taken):
+            # What this process has read of earlier writes to those things may be old.
             self._earlier.forget()
 
     async def _may_follow_others(self, taken: Sequence[Lane]) -> bool:
         """Return whether another process may have written to the things in the lanes *taken*."""
         if self._leases.living > 1 or not all(lane.was_free for lane in taken):
             return True
-        # One that is gone since this run began may have had them.
-        return not self._earlier.any and (await summary_of(self._entries)).done > 0
+        # A process that was there after this run began, and is gone, may have had the lanes and written. If
+        # there were finished writes when the run began, they are looked up anyway.
+        return not self._earlier.has_any and (await summary_of(self._entries)).done > 0
 
     # --- the end
 
     async def release_all(self) -> None:
         """Release all lanes, nothing of which may be under way, and tell the others. No more are acquired."""
-        self._has_left = True
+        self._has_released_all = True
         if not self._leases.lanes:
             return
         await self._leases.leave()
         if self._leases.living > 1:
             with suppress(JournalError):
                 async with self._entries.store.hurried():
-                    await self._entries.store.tell("beat")
+                    await self._entries.store.tell(BEAT)

@@ -16,13 +16,13 @@ class ReadPlaces:
     Where each lane of this process is read next.
 
     A lane is *read to its end* from a fetch until something new is heard of it, and otherwise read after a
-    place. One of which nothing is noted is read after place 0. A place that is too low costs a query; one
+    place. A lane of which nothing is noted is read after place 0. A place that is too low costs a query; one
     that is too high leaves entries out until the next sign of life, at which all lanes are read again.
     """
 
     def __init__(self) -> None:
         self._places: dict[int, int | None] = {}  # by lane; None: read to its end
-        # things with an entry that was passed over, because a newer one runs
+        # Things with an entry that was passed over, because a newer one runs.
         self._passed: set[str] = set()
 
     # --- what is to be read
@@ -39,7 +39,8 @@ class ReadPlaces:
         """
         Return whether any of *lanes* has entries behind those that were fetched.
 
-        A lane that was released during the fetch does not count: what was fetched of it is not sent.
+        A lane of which nothing is noted was released during the fetch, and does not count: what was fetched
+        of it is not sent.
         """
         return any(self._places.get(lane) is not None for lane in lanes)
 
@@ -67,7 +68,8 @@ class ReadPlaces:
         last = {entry.lane: entry.place for entry in found}
         for lane in lanes:
             if counts[lane] == each:
-                since = self._places.get(lane)  # it may be to be read again since
+                # Something new may have been heard of the lane since the fetch began.
+                since = self._places.get(lane)
                 self._places[lane] = (
                     last[lane] if since is None else min(since, last[lane])
                 )

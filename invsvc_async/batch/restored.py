@@ -51,8 +51,8 @@ class Restored:
     through: int
     is_open: bool
     earliest: float | None = None
-    met: int = 0  # writes of the input that were in doubt
-    # the latest states that own writes left
+    met: int = 0  # how many writes of the input were in doubt
+    # The latest states in which the writes of this journal left things, by thing.
     _left: OrderedDict[str, Wire] = attrs.field(factory=OrderedDict)
 
     def of_entry(self, number: int, intent: Intent) -> Intent:
@@ -65,7 +65,7 @@ class Restored:
         return in_doubt(intent, self.earliest)
 
     def learn(self, row: Left) -> None:
-        """Note what the journal knows of a thing, unless this run knows more."""
+        """Note in which state the journal says that a thing was left, unless this run knows a later one."""
         if row.thing not in self._left:
             self._note(row.thing, row.state)
 
@@ -73,10 +73,13 @@ class Restored:
         self, outcome: AnyOutcome, left: Left | None
     ) -> tuple[AnyOutcome, Left | None]:
         """
-        Return the outcome of a write, and the state in which the write *left* its thing.
+        Return the outcome of a write, and the state in which the write *left* its thing, as they are stored.
 
-        A lost send was before every read of this run. So if the read after its settle window shows the thing
-        as an earlier write left it, it is still as that one left it.
+        - A write without a thing, or one that left nothing: as they are.
+        - One that is certain, or was sent in this run: as they are, and the state is noted.
+        - An UNKNOWN one that was only in doubt because of the copy: if a read proves that it is undone, with
+        that
+          cause, and nothing is left; otherwise the state of the thing is not known.
         """
         if left is None:
             return outcome, left
@@ -85,33 +88,42 @@ class Restored:
                 left.thing, left.state if outcome.verdict is Verdict.APPLIED else None
             )
             return outcome, left
-        reading = outcome.history[-1]
-        over = outcome.evidence.window_until
-        if (
-            isinstance(reading, Reading)
-            and over is not None
-            and reading.started >= over
-        ):
-            intent = (
-                None
-                if reading.stamp is None
-                else seen_undone(outcome.started_as, reading.stamp / 1000)
-            )
-            if intent is not None and self._shows(left.thing, reading.seen):
-                evidence = attrs.evolve(outcome.evidence, cause="perhaps undone")
-                return attrs.evolve(
-                    outcome, message=_UNDONE, evidence=evidence, started_as=intent
-                ), None
+        undone = self._undone(outcome, left.thing)
+        if undone is not None:
+            return undone, None
         self._note(left.thing, None)
         return outcome, Left(left.thing)
 
+    def _undone(self, outcome: AnyOutcome, thing: str) -> AnyOutcome | None:
+        """
+        Return *outcome* with the cause that its write is perhaps undone; ``None`` if no read shows that.
+
+        The lost send, if there was one, was before every read of this run. So if a read after its settle
+        window shows the thing as an earlier write left it, the lost send has no effect any more.
+        """
+        reading = outcome.history[-1]
+        over = outcome.evidence.window_until
+        if not isinstance(reading, Reading) or over is None or reading.started < over:
+            return None
+        if reading.stamp is None:
+            return None
+        intent = seen_undone(outcome.started_as, reading.stamp / 1000)
+        if intent is None or not self._is_as_left(thing, reading.seen):
+            return None
+        evidence = attrs.evolve(outcome.evidence, cause="perhaps undone")
+        return attrs.evolve(
+            outcome, message=_UNDONE, evidence=evidence, started_as=intent
+        )
+
     def _note(self, thing: str, state: str | None) -> None:
+        """Note the *state* of *thing* as JSON; ``None``: it is not known."""
         self._left.pop(thing, None)
         self._left[thing] = None if state is None else envelope.loads(state.encode())
         if len(self._left) > _MOST:
             self._left.popitem(last=False)
 
-    def _shows(self, thing: str, seen: Wire) -> bool:
+    def _is_as_left(self, thing: str, seen: Wire) -> bool:
+        """Return whether *seen* has all that a write of this journal is known to have left of *thing*."""
         known = self._left.get(thing)
         if not isinstance(known, dict) or not known or not isinstance(seen, dict):
             return False
@@ -132,13 +144,17 @@ async def restored_of(store: Store, client: Client) -> Restored | None:
         return None
     restored = Restored(through=found.through, is_open=found.is_open)
     if found.is_open and found.since is not None:
-        with suppress(ServiceError):  # it shows the clock as well
+        with suppress(
+            ServiceError
+        ):  # An error that the service answers shows its clock, too.
             await client.webhooks.list(limit=1)
         core = options_of(client).core
         # By the clock that has noted when the writes were done: not that of this process, if it shares them.
         age = await now_of(store) - found.since / 1000
         now = core.clock.now()
         bounds = core.server_clock.bounds(now, options_of(client).reconcile.clock_slack)
-        if bounds is not None and age >= 0:  # otherwise that clock was set back
+        # The copy was made *age* s ago, at the earliest time that the service's clock may have shown then. If
+        # the age is negative, the clock that it is measured by was set back.
+        if bounds is not None and age >= 0:
             restored.earliest = now - age + bounds.low - _SLACK
     return restored

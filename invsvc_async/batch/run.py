@@ -15,6 +15,7 @@ from invsvc_async.batch.entries import summary_of
 from invsvc_async.batch.file_check import Checkpoint, FileWrites, Writes, sound
 from invsvc_async.batch.intake import Asked, Intake, chunks
 from invsvc_async.batch.item import Item
+from invsvc_async.batch.notices import BEAT
 from invsvc_async.batch.replaced import with_replacements
 from invsvc_async.batch.result import Progress, Result, Summary, kept_outcome
 from invsvc_async.batch.run_status import TOTAL, Status
@@ -72,24 +73,35 @@ class Run:
         )
         self._engine = self._dispatcher.engine
         self._results = Consumer(self._dispatcher.leases)
-        self._given: list[Entry] = []  # taken once the next one is asked for
-        # of the tasks that take results, one begins the run
+        # Results that were given. They are acknowledged once the next one is asked for.
+        self._given: list[Entry] = []
+        # Several tasks may ask for results; one of them begins the run.
         self._beginning = asyncio.Lock()
-        self._gives_left = False  # those that others have left
+        # Whether results that other runs have left are being given, so that they need not be prepared for
+        # again.
+        self._is_giving_left = False
         self._intake: Intake | None = None
         self._input_began: float | None = None  # by the store's clock, s
-        self._ticking: asyncio.TimerHandle  # since it has begun
+        self._ticking: asyncio.TimerHandle  # set once the run has begun
         self._began = self._over = 0.0
-        self._status: Status | None = None  # before it has begun
+        self._status: Status | None = None  # ``None`` until the run has begun
         self._limited = 0  # ticks at which something limited the run
         self._verdicts: Counter[Verdict] = Counter()
-        # nothing is under way, and nothing will be; results may be left
+        # Nothing is under way, and nothing will be. Results may be left.
         self.ended: bool = False
 
     def __aiter__(self) -> Run:
         return self
 
     async def __anext__(self) -> Result:
+        """
+        Return the next result.
+
+        First those that earlier runs have left, then those of this run, and last those that other processes
+        have left which ended meanwhile. What was given before is acknowledged first: whoever asks for the
+        next one has it. At the end, the inputs of processes that are gone are closed, once it is certain that
+        they are.
+        """
         while self._given:
             self._results.acknowledge(self._given.pop())
         if (earlier := await self._begin_after_left()) is not None:
@@ -98,7 +110,7 @@ class Run:
             return own
         if (
             self._engine.complete
-            and (late := await self._next_left(self._decided)) is not None
+            and (late := await self._next_left(self._until_decided)) is not None
         ):
             return late
         if self._engine.complete and self._input_began is not None:
@@ -133,37 +145,42 @@ class Run:
 
     async def _next_finished(self) -> Item | None:
         """Return the next write that has its result; ``None`` at the end, when nothing is under way."""
-        while self._status is not None:  # otherwise stopped before it began
+        while (
+            self._status is not None
+        ):  # A run that was stopped before it began has none.
             try:
                 item = await self._engine.next_finished()
-            except BaseException:  # cancelled
+            except BaseException:  # It is cancelled.
                 await self.stop(0.0)
                 raise
             if item is not None or self.ended:
                 return item
-            await self.stop(0.0)  # yield what ends meanwhile before the end
+            await self.stop(0.0)  # What ends meanwhile is given before the end.
         return None
 
     async def _next_left(self, prepare: Callable[[], Awaitable[None]]) -> Result | None:
-        """Return the next result that another run left, earlier or at the same time as this run."""
+        """
+        Return the next result that another run left, earlier or at the same time as this run.
+
+        *prepare* is awaited before the first one.
+        """
         try:
-            if not self._gives_left:
+            if not self._is_giving_left:
                 await prepare()
-                self._gives_left = True
+                self._is_giving_left = True
             found = await self._results.next(_PAGE)
-        except (
-            BaseException
-        ):  # cancelled, or the journal cannot be read: the rest is for the next run
+        except BaseException:
+            # It is cancelled, or the journal cannot be read. The rest is for the next run.
             self.ended = True
             raise
         if found is None:
-            self._gives_left = False
+            self._is_giving_left = False
             return None
         self._given.append(found)
         return await self._told_again(found)
 
     async def _told_again(self, entry: Entry) -> Result:
-        """Return the result of *entry*, whose run ended before anybody got its value."""
+        """Return the result of *entry*, whose run ended before anybody got the value, or a secret in it."""
         entries = self._batch.entries
         outcome = kept_outcome(entry, entries.store.commons)
         if verdict_and_record(entry)[1].had != "returned":
@@ -182,12 +199,17 @@ class Run:
             self._before = None
         await self._dispatcher.begin("batch")
 
-    async def _decided(self) -> None:
-        """Wait until the ended runs are known for certain: most runs end together."""
+    async def _until_decided(self) -> None:
+        """
+        Wait until it is certain of each other process whether it lives.
+
+        The processes of a batch end at about the same time, so one that was silent just now may still be
+        there.
+        """
         entries = self._batch.entries
         now = await entries.now()
         pause = _SOON
-        await entries.store.tell("beat")  # those that live say so at once
+        await entries.store.tell(BEAT)  # Those that live show it at once.
         while await entries.is_undecided(now, self._dispatcher.leases.name):
             await asyncio.sleep(pause)
             pause = min(2 * pause, entries.store.silence / 4)
@@ -196,7 +218,7 @@ class Run:
         """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
         if self._status is not None and not self.ended:
             await self._dispatcher.stop(grace)
-            if not self.ended:  # not stopped by two tasks at once
+            if not self.ended:  # Another task may have stopped it meanwhile.
                 self.ended = True
                 self._over = asyncio.get_running_loop().time()
                 self._ticking.cancel()
@@ -249,7 +271,8 @@ class Run:
             name = limit.partition(":")[0]
             status.seconds[name] = round(status.seconds.get(name, 0.0) + _TICK, 1)
             self._limited += 1
-            if self._limited % _NOTED == 1:
+            is_first_of_several = self._limited % _NOTED == 1
+            if is_first_of_several:
                 status.store(self._batch.entries, self.progress())
         self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick, status)
 
@@ -264,7 +287,7 @@ class Run:
             self._writes, self._batch.client, entries.checkpoint
         ) as writes:
             summary = await summary_of(entries)
-            self._dispatcher.earlier.any = summary.done > 0
+            self._dispatcher.earlier.has_any = summary.done > 0
             # Of another input than a file, nobody knows how many writes it has before its end.
             entries.facts.put(
                 TOTAL, str(writes.good) if isinstance(writes, FileWrites) else None
@@ -274,13 +297,13 @@ class Run:
                     group.create_task(self._dispatcher.feed(self._is_over))
                     if self._dispatcher.has_input:
                         await self._give(writes, summary)
-            except ExceptionGroup as several:  # the first cancelled the others
+            except ExceptionGroup as several:  # The first one has cancelled the others.
                 first = several.exceptions[0]
                 raise first from first.__cause__
         restored = self._batch.sending.restored
         skipped = self._intake.skipped if self._intake else 0
         if restored is not None and restored.is_open and (restored.met or skipped):
-            await entries.store.run(close_restored)  # what comes later is new
+            await entries.store.run(close_restored)  # What comes later is new.
 
     async def _is_over(self) -> bool:
         if self._dispatcher.has_input or self._lasting:
@@ -300,8 +323,10 @@ class Run:
         intake = self._intake = Intake(
             self._batch.sending, entries, may_know=may_know, begun=begun
         )
-        if before is not None:  # this run does what is open
-            intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
+        if before is not None:
+            # Of the part of the file that was read before, what is open is not skipped: this run does it.
+            is_open = summary.to_do + summary.sending
+            intake.skipped = max(before.writes - is_open, 0)
         with closing(intake):
             await self._room()
             async with aclosing(chunks(writes)) as source:
@@ -311,9 +336,8 @@ class Run:
                     )
                     try:
                         asked = await intake.take(some)
-                    except (
-                        InvalidRequestError
-                    ) as error:  # it says what happened to the writes before it
+                    except InvalidRequestError as error:
+                        # The advice tells what has become of the writes before it.
                         raise InvalidRequestError(error.problems, hint=_AMID) from error
                     await self._store(intake, asked, reached)
                     await self._room()
@@ -328,7 +352,7 @@ class Run:
                     return
                 await asyncio.sleep(_LOOK)
             elif await set_within(self._dispatcher.caught_up, _LOOK):
-                await self._engine.room()
+                await self._engine.until_room()
                 return
 
     async def _store(
@@ -345,15 +369,15 @@ class Run:
         new = {each.entry.key: each for each in asked if each.entry is not None}
         self._warn_of_lost_secrets(new.values())
         added = await entries.add(made, dispatcher.leases.name, reached)
-        # another process has stored it meanwhile
+        # Others have been stored meanwhile, by other processes.
         for key, known in added.others.items():
             intake.meet(known, new[key])
         lanes = {entry.lane for entry in made}
         if added.new:
             dispatcher.read_again(lanes, min(added.new.values()) - 1)
-        strange = lanes - {*dispatcher.leases.lanes}
-        if strange:
-            await entries.store.tell(*map(str, sorted(strange)))
+        of_others = lanes - {*dispatcher.leases.lanes}
+        if of_others:
+            await entries.store.tell(*map(str, sorted(of_others)))
 
     def _warn_of_lost_secrets(self, new: Iterable[Asked]) -> None:
         """Warn once if *new* writes create webhooks, and nothing keeps their secrets."""

@@ -41,7 +41,7 @@ _encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 @attrs.define(eq=False, kw_only=True)
 class Sending:
     """
-    The settings of ``Batch.open``, and what is known of the journal once it is open.
+    The settings of ``Batch.open`` or of an outbox, and what is known of the journal once it is open.
 
     ``epoch`` is the identity of a batch, from which tags are made; ``restored`` are its doubts, if it was
     restored from a copy; ``options`` and ``core`` are the client's.
@@ -78,7 +78,7 @@ class Sending:
             )
         check_on_secret(self.on_secret)
 
-    def taken(self, write: object, by: str) -> WriteSpec:
+    def take_over(self, write: object, by: str) -> WriteSpec:
         """
         Close *write*, sent from here on by the batch or outbox *by*, and return its specification.
 
@@ -105,7 +105,8 @@ class Sending:
         if (known := self._policies.get(id(policy))) is None:
             if len(self._policies) >= _MOST_POLICIES:
                 self._policies.clear()
-            # The first of the pair keeps the id in use. A reader in a policy may have no hash.
+            # By the id, because a reader in a policy may have no hash. The first of the pair keeps the
+            # policy, so that its id is not given to another one.
             known = self._policies[id(policy)] = (
                 policy,
                 attrs.evolve(policy, wait_when_limited=True),

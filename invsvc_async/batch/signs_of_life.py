@@ -7,6 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from invsvc_async.batch.notices import BEAT
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import Leases, pause_of, status_of
@@ -81,7 +82,7 @@ class SignsOfLife:
         if self._leases.living > 1 and (
             sign.sends > before.sends or sign.hungry > before.hungry
         ):
-            await self._leases.store.tell("beat")
+            await self._leases.store.tell(BEAT)
 
     async def repeat(self, then: Callable[[], Awaitable[None]]) -> None:
         """

@@ -26,6 +26,7 @@ from invsvc_async.durable.store.changes import (
     reopen,
     reopen_keyed,
 )
+from invsvc_async.durable.store.conditions import aside_of, lane_of
 from invsvc_async.durable.store.due import NotDue
 from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
@@ -217,7 +218,7 @@ class Entries:
 
     async def owner_of(self, lane: int) -> Owner | None:
         """Return who has *lane*, if anybody has."""
-        found = await lists.owner_of(self.store, due.lane_of(lane))
+        found = await lists.owner_of(self.store, lane_of(lane))
         if found is None:
             return None
         if isinstance(self.store, SqliteStore):  # one process has all lanes
@@ -304,7 +305,7 @@ class Entries:
             lambda: drop(key, dropped, done=not self.store.how.counted, seen=seen)
         )
         if lane is not None:  # what waited for it may be sent now
-            await self.store.tell(str(lane), str(due.aside_of(lane)))
+            await self.store.tell(str(lane), str(aside_of(lane)))
         return bool(dropped)
 
     async def ago(self, seconds: float) -> int:

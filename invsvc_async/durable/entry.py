@@ -35,14 +35,14 @@ WRITTEN_NAMES: Final = tuple(each.partition(":")[0] for each in WRITTEN.split())
 # Any: of each column its own
 written_of: attrgetter[tuple[Any, ...]] = attrgetter(*WRITTEN_NAMES)
 # What changes in an entry, in the order of ``columns_of``.
-SENT: Final = (
+CHANGING: Final = (
     "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
     " flags:smallint"
 )
-_SENT_NAMES: Final = [each.partition(":")[0] for each in SENT.split()]
-SET_SENT: Final = ", ".join(f"{name} = given.{name}" for name in _SENT_NAMES)
+CHANGING_NAMES: Final = [each.partition(":")[0] for each in CHANGING.split()]
+SET_CHANGING: Final = ", ".join(f"{name} = given.{name}" for name in CHANGING_NAMES)
 # Any: of each column its own
-columns_of: attrgetter[tuple[Any, ...]] = attrgetter(*_SENT_NAMES)
+columns_of: attrgetter[tuple[Any, ...]] = attrgetter(*CHANGING_NAMES)
 
 
 class State(IntEnum):

@@ -42,12 +42,12 @@ from invsvc_async.durable.records import (
     verdict_and_record,
     verdict_record,
 )
+from invsvc_async.durable.store.conditions import FREED
 from invsvc_async.durable.store.findings import (
     changed_meanwhile,
     entry_of,
     store_finding,
 )
-from invsvc_async.durable.store.lanes import FREED
 from invsvc_async.durable.store.restored import marked
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.models.common import Model

@@ -388,7 +388,7 @@ class Outbox(Uncopied):
             )
 
     def _accepted(self, write: object) -> WriteSpec:
-        spec = self._sending.taken(write, "outbox")
+        spec = self._sending.take_over(write, "outbox")
         if spec.reader is not None or callable(spec.policy.journey_reader):
             operation = spec.operation.name
             raise InvalidRequestError(

@@ -56,6 +56,11 @@ def _follows(of: Callable[[WriteKind], object]) -> Any:  # Any: as `attrs.field`
     return attrs.field(init=False, default=attrs.Factory(of, takes_self=True))
 
 
+def _prefix_of_alike(found_by: str | None) -> str:
+    """Return what the text of things begins with that are alike in the field *found_by*."""
+    return f"{found_by} "
+
+
 def _basis_of(kind: WriteKind) -> Literal["match", "gone", "equal"]:
     """Return the basis of the verdict APPLIED, if a read shows the write."""
     if kind.creates:
@@ -159,12 +164,12 @@ class WriteKind:
         """
         Return the text that is equal in all things like a thing with *fields*, if the text is known.
 
-        Things that are alike could be mistaken for each other.
+        Things that are alike could be mistaken for each other.  ``PREFIXES_OF_ALIKE`` recognises the text.
         """
         text = fields.get(self.found_by) if isinstance(fields, dict) else None
         if not isinstance(text, str):
             return None
-        return f"{self.found_by} {self.normal(text)}"
+        return f"{_prefix_of_alike(self.found_by)}{self.normal(text)}"
 
     def is_foreign(self, name: str, sent: Wire, shown: Wire) -> bool:
         """Return whether the field *name* shows what no service can have made of *sent*."""
@@ -275,6 +280,13 @@ KINDS: dict[str, WriteKind] = {
     ),
     "delete of a webhook": attrs.evolve(_WEBHOOK, shown_by="absence"),
 }
+# What the texts of ``WriteKind.alike`` begin with, and no other name of a line: by it, statements and a batch
+# recognise creates that could be mistaken for others.
+PREFIXES_OF_ALIKE: tuple[str, ...] = tuple(
+    _prefix_of_alike(kind.found_by)
+    for kind in KINDS.values()
+    if kind.found_by is not None
+)
 
 
 def kind_of_write(operation: Operation) -> WriteKind:

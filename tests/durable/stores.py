@@ -31,7 +31,7 @@ FROM {rows 1 at:bigint key:text thing:text} WHERE true RETURNING seq
 
 def store_of(kind, folder, name, *, lanes=2, counted=True):
     """Return a store of a batch in *folder*, or in the database under *name*; not open yet."""
-    how = Opening("batch", lanes, counted=counted, it="the batch")
+    how = Opening("batch", lanes, counted=counted, run_by="the batch")
     if kind == "SQLite":
         return SqliteStore(folder / "store.db", how)
     address = database().journal(f"s{abs(hash(name))}", silence=60)

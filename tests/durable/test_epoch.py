@@ -123,7 +123,7 @@ async def counted(path):
     beside = msgspec.json.decode(
         path.with_name(f"{path.name}.epoch").read_bytes(), type=CountedSends
     ).sends
-    async with opened(SqliteStore(path, Opening("test", it="the test"))) as store:
+    async with opened(SqliteStore(path, Opening("test", run_by="the test"))) as store:
         [sends] = await numbers(
             store, "SELECT value FROM {s}facts WHERE name = 'sends'"
         )

@@ -13,7 +13,7 @@ from invsvc_async.durable import journal, key_claims
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.store.claims import RELEASE, Abandoned, Held, Taken
-from invsvc_async.durable.store.lanes import ENDED, FREED
+from invsvc_async.durable.store.conditions import ENDED, FREED
 from invsvc_async.durable.store.order import Turn
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.states import Left

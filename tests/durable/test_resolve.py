@@ -29,7 +29,7 @@ from invsvc_async import (
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.resolve import resolution, resolve
 from invsvc_async.durable.store.claims import Held
-from invsvc_async.durable.store.lanes import FREED
+from invsvc_async.durable.store.conditions import FREED
 from invsvc_async.durable.store.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process

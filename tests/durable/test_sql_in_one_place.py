@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
 
 import invsvc_async
+from invsvc_async.durable import store
 
 PACKAGE = Path(invsvc_async.__file__).parent
 STORE = PACKAGE / "durable" / "store"
@@ -50,6 +52,18 @@ def test_sql_of_a_store():
         if STORE not in path.parents
     }
     assert sorted(str(path) for path in others if has_statement(path)) == []
+
+
+def test_statements_in_the_picture():
+    """The names in the picture of the states are those of statements and functions that are there."""
+    named = set(re.findall(r"``(_\w+|RELEASE)``", store.__doc__))
+    modules = [
+        import_module(f"{store.__name__}.{path.stem}")
+        for path in STORE.glob("[!_]*.py")
+    ]
+    there = {name for module in modules for name in vars(module)}
+    assert len(named) > 20
+    assert sorted(named - there) == []
 
 
 def test_that_statements_are_recognised():

@@ -58,7 +58,7 @@ def address_of(role, name, **more):
 
 def batch_at(address):
     """Return the store of a batch at *address*."""
-    return PostgresStore(address, Opening("batch", 2, counted=True, it="the batch"))
+    return PostgresStore(address, Opening("batch", 2, counted=True, run_by="the batch"))
 
 
 async def made(name):

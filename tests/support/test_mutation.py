@@ -109,7 +109,7 @@ def test_constant_that_another_module_has_imported():
     """It is changed there as well, and is what it was afterwards."""
     from invsvc_async.durable.store import changes
 
-    before = changes.HEARD
+    before = changes.DELETE_UNHEARD
     with in_process(
         Mutant(
             "later",
@@ -117,11 +117,11 @@ def test_constant_that_another_module_has_imported():
             [
                 (
                     "durable/store/verdicts.py",
-                    'HEARD: Final = "DELETE',
-                    'HEARD: Final = "SELECT',
+                    'DELETE_UNHEARD: Final = "DELETE',
+                    'DELETE_UNHEARD: Final = "SELECT',
                 )
             ],
         )
     ):
-        assert before.replace("DELETE", "SELECT") == changes.HEARD
-    assert changes.HEARD is before
+        assert before.replace("DELETE", "SELECT") == changes.DELETE_UNHEARD
+    assert changes.DELETE_UNHEARD is before

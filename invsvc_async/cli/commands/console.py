@@ -144,8 +144,7 @@ def _kind_of(address: str) -> str:
             return named[0]
         raise misuse("an address in PostgreSQL may have several: say which", "--kind")
     check_path(address, "console")
-    from invsvc_async.durable.store.file_kind import kind_of_file
-    from invsvc_async.durable.store.opening import without_names
+    from invsvc_async.durable.store.opening import kind_of_file, without_names
 
     path = Path(without_names(address)[0])
     if not path.is_file():

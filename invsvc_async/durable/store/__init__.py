@@ -1,5 +1,5 @@
 """
-The store of writes under client journals, batches and outboxes, in SQLite and PostgreSQL: one deep module.
+The store of writes under client journals, batches and outboxes, in SQLite and PostgreSQL.
 
 All SQL of its tables is in this folder, and nowhere else.  What is outside asks for operations: functions of
 a store, which return named types.  Some are *scripts*, which ``store.run`` runs in one transaction.
@@ -17,7 +17,7 @@ what was left          ``states``: of things, as the next write to one has to kn
 verdicts               ``verdicts``: who gives each; acknowledged ones.  ``findings``: those of people
 entries                ``changes``: adding, reopening, dropping, pruning.  ``unkeyed``: those of a client
                        without keys.  ``lists``: what people see
-what is not due    ``due``: writes that wait for their time, and those behind them
+what is not due        ``due``: writes that wait for their time, and those behind them
 whose turn it is       ``turns``: the teams that have open writes, and the next ones of each
 a batch                ``inputs``: who reads one, and what is added of it
 an outbox              ``enqueued``: by transactions of the application.  ``application_table``: in the
@@ -25,6 +25,81 @@ an outbox              ``enqueued``: by transactions of the application.  ``appl
 an older copy          ``restored``: recognising it, and the notes about it
 =====================  ================================================================================
 
-Beneath are ``tables`` (the tables, and storing in them), ``migrations`` (what each version of them has
-changed), and ``sqlite`` and ``postgres`` (connections, transactions, group commit, notifications).
+Beneath are ``tables`` (the tables, and storing in them), ``conditions`` (what columns of an entry say),
+``migrations`` (what each version of the tables has changed), and ``sqlite`` and ``postgres`` (connections,
+transactions, group commit, notifications).
+
+The states of an entry
+======================
+
+An entry has an *owner* if it is in a lane n whose row in ``lanes`` has the token of a process, and that one
+lives: it is not silent (``members``), or, in a file, has the lock of the file.  Only the owner sends.
+
+================  ================  ================================================  ==================
+state             ``state``         other columns                                     left by
+================  ================  ================================================  ==================
+waiting           TO DO             ``done_at`` NULL; a lane without an owner, or     own, set aside,
+                                    for a key ``FREED`` or ``ENDED``                  forget
+waiting, aside    TO DO             ``done_at`` NULL; the lane -1 - n; ``due_at``     come back, forget
+owned             TO DO             ``done_at`` NULL; a lane with an owner            send, release
+in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settles     finish, release
+                                    it; without one, the next owner settles it
+                                    first
+finished          DONE              ``verdict``, which may be UNKNOWN, ``outcome``,   reopen, forget
+                                    ``done_at``.  In ``unheard`` until the
+                                    application has acknowledged it
+finished, untold  DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget
+                                    ``digest`` empty: a client has made up the key.
+                                    It stays *open* until the application has it
+emptied           DONE              finished, without ``intent`` and ``outcome``:     forget
+                                    only its key is kept
+reopened          TO DO; SENDING    as waiting or in doubt; ``intent`` has what was   own
+                  after UNKNOWN     sent before
+forgotten                           no row, and its ``seq`` is not given again
+================  ================  ================================================  ==================
+
+What changes them
+=================
+
+=========  ======================================================  ===================================
+change     statements of PostgreSQL                                in a file, if they are others
+=========  ======================================================  ===================================
+enter      ``_ADD`` in changes: a batch's input.  ``_CLAIM`` in    ``_ADD`` for keys and rows, too:
+           claims: a key, which may enter as sent.  ``_INSERT``    ``_insert`` in claims, ``_take_in``
+           in enqueued: an outbox.  ``_KEEP`` in tables: a         in enqueued
+           client's write without a key, which enters as sent
+own        by lane: ``_TAKE`` and ``_NEW`` in lanes.  Of a key:    also ``_FREE_ALL_LANES`` in sqlite,
+           ``_MOVE_ENTRY`` in claims.  Of lanes that were taken over:    opening
+           ``_MOVE_KEYED`` and ``_MOVE`` in lanes
+send       ``_PUT`` in postgres.  Of a key: ``_BEGIN`` in order    ``_STORE`` in sqlite for ``_PUT``
+finish     ``_PUT``; ``_KEEP``.  ``_ENDED`` in findings: by a      ``_STORE`` for ``_PUT``
+           person.  ``_END`` in enqueued: of a row that a copy
+           lacks
+release    of a key: ``RELEASE`` and ``_RELEASE_UNSENT`` in
+           claims.  By lane: ``_RELEASE``, ``_FREE_OWN`` and
+           ``_DELETE_OWN`` in lanes
+set aside  ``_MOVE_ASIDE`` in due
+come back  ``_COME_BACK`` in due
+reopen     of a key, by its next run: ``_REOPEN`` in claims.
+           By ``retry``: ``_REOPEN`` in changes, and for keys
+           ``_FREE_REOPENED``.  Before another finding:
+           ``_OPENED`` in findings
+forget     ``drop``: nothing was sent.  ``_PRUNE``, or ``_EMPTY``  ``forget`` in sqlite, while the
+           to keep the key: both in changes.  ``_REMOVE`` in       loop is closed
+           unkeyed.  ``_DELETE`` in enqueued: another write has
+           its key
+=========  ======================================================  ===================================
+
+Guards differ where the databases do:
+
+- PostgreSQL checks in each statement of an owner that its token is on the lane, and locks the lane until the
+  commit: another process may take the lane over at any time.  In a file the process that has the lock of the
+  file has all lanes, for as long as it is open, so ``_STORE`` only checks that the entry is open.
+- ``_PUT`` also compares the key, because a connection may find an older copy of the database, where a number
+  is another entry's.  A file is compared with the one that was opened (``SameFile``).
+- ``_PUT`` accepts an end that is stored already, because a reply may be lost.  A file answers always.
+- What follows from an end, in ``unheard``, ``states`` and ``counts``, is done by the same statement, and in a
+  file by triggers and ``_LEFT``, because each statement of Python costs the GIL.
+- Whether a claimed write may enter as sent is decided before the insertion, and in a file after it, in the
+  same transaction: see ``order``.
 """

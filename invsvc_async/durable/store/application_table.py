@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.store.conditions import ONLY_LANE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _VERSION: Final = 2
 # That of 0.1.0, without ``more``.  It stays the default of a column, which no statement can change.
-_FIRST: Final = 1
+_FIRST_VERSION: Final = 1
 _MORE: Final = (
     "labels",
     "team",
@@ -50,7 +51,7 @@ _ADD_MORE: Final = "ALTER TABLE invsvc_outbox ADD COLUMN more TEXT"
 _IS_SAME: Final = (
     "SELECT digest = $3 FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
 )
-_IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE name = 'invsvc_outbox_journal'"
+_HAS_OUTBOX: Final = "SELECT 1 FROM sqlite_master WHERE name = 'invsvc_outbox_journal'"
 _HAS_MORE: Final = (
     "SELECT 1 FROM pragma_table_info('invsvc_outbox') WHERE name = 'more'"
 )
@@ -70,7 +71,9 @@ _MARK: Final = """
 UPDATE invsvc_outbox SET moved = 1, common = '', intent = '', more = NULL WHERE seq {any 1 bigint}
 """
 _DELETE: Final = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
-# Not a new write under the key of an entry whose row is gone, because its deletion was interrupted.
+# Rows that were moved, and new rows with the digest that was deleted in the store.  If the deletion of an
+# entry was interrupted after that of its row, the application may have enqueued another write under the key:
+# that row stays.
 _DELETE_OLD: Final = """
 DELETE FROM invsvc_outbox WHERE seq IN (
     SELECT o.seq FROM {rows 2 key:text digest:text} JOIN invsvc_outbox AS o ON o.key = given.key
@@ -83,7 +86,7 @@ def is_known(connection: sqlite3.Connection) -> bool:
     """Return whether the table is of a version that this package knows."""
     defaults = _defaults_in(connection)
     # The default of this column is the version of the table.
-    known = {str(_FIRST), str(_VERSION)}
+    known = {str(_FIRST_VERSION), str(_VERSION)}
     return "digest" in defaults and defaults.get("version") in known
 
 
@@ -95,7 +98,7 @@ def has_more(connection: sqlite3.Connection) -> bool:
 def upgrade(connection: sqlite3.Connection) -> None:
     """Bring a table of the first version up to date, which takes no time; 0.1.0 can still use the table."""
     if not has_more(connection):
-        # another process may do it at the same moment
+        # Another process may do it at the same moment.
         with suppress(sqlite3.OperationalError):
             connection.execute(_ADD_MORE)
 
@@ -111,7 +114,7 @@ def _defaults_in(connection: sqlite3.Connection) -> dict[str, str | None]:
 
 def is_there() -> Statement:
     """Build the statement that selects a row if the file has an outbox."""
-    return _IS_THERE, ()
+    return _HAS_OUTBOX, ()
 
 
 def can_have_times() -> Statement:
@@ -182,7 +185,9 @@ def entry_in(row: Sequence[Cell]) -> tuple[Entry, str]:
     """Return the entry in *row*, and the text of its common part."""
     common, *fields, more = row
     named = dict(zip(_FIELDS, fields, strict=True))
-    return Entry(state=State.TO_DO, lane=1, **named, **json.loads(more or "{}")), common
+    return Entry(
+        state=State.TO_DO, lane=ONLY_LANE, **named, **json.loads(more or "{}")
+    ), common
 
 
 def of_first(statement: Statement) -> Statement:

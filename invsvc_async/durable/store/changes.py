@@ -1,8 +1,9 @@
 """
 Entries that are added, reopened, dropped or pruned, with all that follows from it: numbers, counts, verdicts.
 
-A script may be run again after its reply was lost.  Then it finds what the earlier run has done, so those
-whose result is what they found add it to a set that outlasts the runs.
+A script may be run again after its reply was lost, and then finds what its earlier run has done.  If that is
+the result, such as the keys that were reopened, the caller gives a set that outlasts the runs, and each run
+adds to it: *ours*, *again*, *dropped*, *gone*.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from invsvc_async.durable.entry import (
     written_of,
 )
 from invsvc_async.durable.records import may_be_sent
-from invsvc_async.durable.store.due import is_aside, lane_of, look_again
-from invsvc_async.durable.store.lanes import FREED
+from invsvc_async.durable.store.conditions import FREED, KEYED, is_aside, lane_of
+from invsvc_async.durable.store.due import look_again
 from invsvc_async.durable.store.restored import marked
 from invsvc_async.durable.store.tables import count
-from invsvc_async.durable.store.verdicts import HEARD
+from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import MOST, Script, slices
 
@@ -38,17 +39,18 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.opening import Store
 
 
-# The keys of entries, and what is known of each.
-KNOWN: Final = (
+# The keys of entries, and of each what a ``KnownEntry`` has.
+SELECT_KNOWN: Final = (
     "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
 )
-# Who takes numbers does so in turn, so that the order of numbers is that of the commits.
+# Processes take numbers in turn, so that the order of numbers is that of the commits.  A file has one writer,
+# which takes them from SQLite's own table; the row is not there before the first entry.
 _NUMBERS: Final = """
 {postgres}WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('{s}entries')) AS done)
     SELECT nextval('{s}entries_seq_seq') FROM turn CROSS JOIN generate_series(1, {arg 1 bigint})
 """
-_NEXT: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'entries' RETURNING seq"
-_FIRST: Final = "{sqlite}INSERT INTO sqlite_sequence (name, seq) VALUES ('entries', $1) RETURNING seq"
+_NEXT_SEQ: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'entries' RETURNING seq"
+_FIRST_SEQ: Final = "{sqlite}INSERT INTO sqlite_sequence (name, seq) VALUES ('entries', $1) RETURNING seq"
 _COLUMNS: Final = ", ".join(("seq", "place", "lane", *WRITTEN_NAMES))
 _ADD: Final = f"""
 INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS}
@@ -70,8 +72,8 @@ UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = 
     flags = 0, intent = given.intent, place = coalesce(given.place, e.place)
     FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
 """
-_KEYED: Final = """
-SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}
+_KEYED: Final = f"""
+SELECT key, verdict FROM {{s}}entries WHERE key {{any 1 text}} AND {KEYED} ORDER BY seq {{update}}
 """
 _FREE_REOPENED: Final = f"""
 UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND state = {State.TO_DO:d}
@@ -79,8 +81,8 @@ UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND 
 _LOOK_AGAIN: Final = """
 UPDATE {s}states SET newest = NULL WHERE thing IN (SELECT thing FROM {s}entries WHERE key {any 1 text})
 """
-# Entries that were done before a time (epoch ms), not UNKNOWN or emptied; their verdicts are acknowledged,
-# unless others are asked for, too.
+# Entries that were done before $1 (epoch ms), but not UNKNOWN ones, or emptied ones.  Their verdicts were
+# acknowledged, unless $2 is 1.
 _OLD: Final = f"""
 e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
     AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL)
@@ -116,15 +118,17 @@ class KnownEntry(NamedTuple):
 
 async def known_of(store: Store, keys: Sequence[str]) -> dict[str, KnownEntry]:
     """Return what the store has under *keys*, at most 256, by key."""
-    rows = await store.rows(KNOWN, list(keys))
+    rows = await store.rows(SELECT_KNOWN, list(keys))
     return {key: KnownEntry(*known) for key, *known in rows}
 
 
 def numbers(many: int) -> Script[list[int]]:
     """Return the next numbers, for new entries and for places at the end of the order."""
-    if rows := (yield _NUMBERS, (many,)):
-        return [number for (number,) in rows]
-    [(last,)] = (yield _NEXT, (many,)) or (yield _FIRST, (many,))
+    in_database = yield _NUMBERS, (many,)
+    if in_database:
+        return [number for (number,) in in_database]
+    # The statement for PostgreSQL returns nothing in a file.
+    [(last,)] = (yield _NEXT_SEQ, (many,)) or (yield _FIRST_SEQ, (many,))
     return [*range(last - many + 1, last + 1)]
 
 
@@ -134,9 +138,11 @@ def add(
     """
     Insert new *entries* in their order; return what is known under their keys.
 
-    With them, store the common parts of their intents, which *commons* has.
+    With them, store the common parts of their intents, which *commons* has.  The numbers that this and
+    earlier tries gave are added to *ours*.
 
-    The numbers that this and earlier tries gave are added to *ours*.
+    They are counted as TO DO.  Claims of keys also insert entries that are being sent, but keys are in the
+    journals of clients, which keep no counts.
     """
     yield (
         COMMONS,
@@ -158,7 +164,7 @@ def add(
             entry.key: KnownEntry(seq, entry.digest, int(entry.state), None)
             for seq, entry in numbered
         }
-    found = yield KNOWN, ([entry.key for entry in entries],)
+    found = yield SELECT_KNOWN, ([entry.key for entry in entries],)
     return {key: KnownEntry(*known) for key, *known in found}
 
 
@@ -191,7 +197,7 @@ def reopen(
         )
         counts[State.DONE, verdict, flags] -= 1
     yield _REOPEN, (changed,)
-    yield HEARD, ([seq for seq, *_ in rows],)
+    yield DELETE_UNHEARD, ([seq for seq, *_ in rows],)
     yield from count(counts)
     again.update(key for _, key, *_ in rows)
     return {lane for _, _, lane, *_ in rows}
@@ -211,11 +217,11 @@ def reopen_keyed(
     if newest:  # the next claim of each thing has to look at them
         yield _LOOK_AGAIN, (sorted(found),)
     unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
+    # Those that were UNKNOWN may have been sent, so the next run settles them before it sends.
     for state, freed in (
         (State.SENDING, found & unknown),
         (State.TO_DO, found - unknown),
     ):
-        # what may have been sent is settled first
         yield _FREE_REOPENED, (sorted(freed), int(state))
     again |= found
     return lanes
@@ -227,8 +233,8 @@ def may_drop(
     """
     Lock the entry of *key*, and return it; return ``None`` if the entry must not be deleted.
 
-    An entry may be deleted if nothing of it was sent.  *done* is whether an entry that is done may be, too.
-    With *seen*, only if it is still that.
+    An entry may be deleted if nothing of it was sent; with *done*, also if it has a verdict.  With *seen*,
+    only if it is still as it was seen.
     """
     found = yield (
         f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}",
@@ -249,13 +255,12 @@ def drop(
     key: str, dropped: set[str], *, done: bool, seen: Entry | None = None
 ) -> Script[int | None]:
     """
-    Delete the entry of *key* if nothing of it was sent, or it is *done*; then add the key to *dropped*.
+    Delete the entry of *key* if ``may_drop`` allows it; then add the key to *dropped*.
 
-    In a batch, only one that is not done: its input would send it again.  With *seen*, only if it is still
-    that.
+    In a batch, *done* is false: its input would send the write again.  A process that is about to send the
+    write finds that its entry is gone, and does not.
 
-    A process that is about to send it finds that it is gone, and does not.  If it waited for its time, return
-    its lane, in which others may have waited for it.
+    If the write waited for its time, return its lane, where later writes may have waited behind it.
     """
     yield "SELECT {durably}", ()
     entry = yield from may_drop(key, done=done, seen=seen)
@@ -263,7 +268,7 @@ def drop(
         return None
     yield from count({(State.TO_DO, "", 0): -1})
     yield "DELETE FROM {s}entries WHERE seq = $1", (entry.seq,)
-    yield HEARD, ([entry.seq],)
+    yield DELETE_UNHEARD, ([entry.seq],)
     dropped.add(key)
     if not is_aside(entry.lane):
         return None
@@ -301,7 +306,7 @@ def prune(
         if things := [(thing, place) for _, thing, place in rows if thing is not None]:
             yield _EMPTY_STATES, (things,)
         if rows:
-            yield HEARD, ([seq for seq, *_ in rows],)
+            yield DELETE_UNHEARD, ([seq for seq, *_ in rows],)
         gone.update(seq for seq, *_ in rows)
 
 
@@ -317,8 +322,9 @@ def _to_do(intent: str, *, is_new: bool, newest: bool) -> str:
     """
     Return a packed intent as that of a write that is to be done again.
 
-    As a *new* one it has no sends that may have an effect; as the *newest*, no note that a newer one to its
-    resource was sent. Not in SQL, because PostgreSQL's JSON cannot store every text.
+    If it *is_new*, it has no sends that may have an effect, as ``intents.as_new`` makes it; as the *newest*,
+    no note that a newer write to its resource was sent.  Only these members are decoded.  Not in SQL, because
+    PostgreSQL's JSON cannot store every text.
     """
     kept = _members(intent)
     if newest:

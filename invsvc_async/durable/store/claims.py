@@ -24,11 +24,12 @@ from invsvc_async.durable.entry import (
     written_of,
 )
 from invsvc_async.durable.store.changes import add
-from invsvc_async.durable.store.lanes import ENDED, FREED, MINE, check_owned
-from invsvc_async.durable.store.members import dead, living, member_of
+from invsvc_async.durable.store.conditions import ENDED, FREED, OPEN
+from invsvc_async.durable.store.lanes import MINE, check_owned
+from invsvc_async.durable.store.members import dead, living, member_of, unowned
 from invsvc_async.durable.store.restored import IS_OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
-from invsvc_async.durable.store.verdicts import HEARD
+from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Cell, Script
 
 
-# An entry, who has it, and whether its verdict is to be returned by somebody (1), or by one who is gone (2).
+# An entry, the token of its lane, whether a living process has it, and the number of a ``Teller``.
 _FOUND: Final = f"""
-SELECT {ENTRY}, l.owner, CASE WHEN l.owner IS NULL OR {dead("l.owner")} THEN 0 ELSE 1 END AS lives,
+SELECT {ENTRY}, l.owner, CASE WHEN {unowned("l.owner")} THEN 0 ELSE 1 END AS lives,
     CASE WHEN u.seq IS NULL THEN 0 WHEN {dead("u.taker")} THEN 2 ELSE 1 END AS untold
 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq
 """
@@ -50,19 +51,28 @@ _LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
 _NEW: Final = f"{WRITTEN} taker:text"
 _NUMBER: Final = "nextval('{s}entries_seq_seq')"
 _COLUMNS: Final = ", ".join(WRITTEN_NAMES)
-# The same of one that may not be next.
-_IF_NEXT: Final = _COLUMNS.replace(
-    "state",
-    f"CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END",
+# The values of these columns: an entry that is not next enters as TO DO, whatever state it was given.
+_VALUES_IF_NEXT: Final = ", ".join(
+    f"CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END"
+    if name == "state"
+    else name
+    for name in WRITTEN_NAMES
 )
-# PostgreSQL claims keys in one statement, which also returns the entries that were there.  The lock on the
-# row of a thing is held until the commit, so the numbers of its entries are in the order of their commits.
+# PostgreSQL claims keys in one statement, which also returns the entries that were there:
 #
-# A write is next to its thing, and may be inserted as one that is being sent, if the store has none before
-# it, or this process has applied the one before: that one has waited for all others, none of which is sent
-# after it, and what it left is known here.  ``before`` is as of the lock.  Whether that one was applied may
-# be read as of the statement's start, because it stays so.  In a database that may lack keys, none is next:
-# the connection may be the first one to it, and the run looks only then.
+#     turn    makes the commit wait for the disk
+#     whole   is_so: the database has all keys, since it was not restored from a copy.  Otherwise no write is
+#             next, because this connection may be the first one to the copy, and the run looks only then
+#     owned   the lane, if it is still this process's; it stays so until the commit
+#     new     what is given under keys that have no entry, if the lane is owned
+#     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries
+#             of a thing are in the order of their commits.  newest is the number that the new entry gets,
+#             before the one that was newest until now; is_next: see order
+#     made    the inserted entries; none where another process was faster
+#     told    who returns the secrets of webhooks that they create
+#
+# before is as of the lock.  Whether the write before was applied may be read as of the statement's start,
+# because it stays so.
 _CLAIM: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 whole AS (SELECT NOT EXISTS ({IS_OPEN}) AS is_so),
@@ -79,7 +89,7 @@ new AS MATERIALIZED (
     ) AS is_next
 ), made AS (
     INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS})
-    SELECT number, number, id, {_IF_NEXT}
+    SELECT number, number, id, {_VALUES_IF_NEXT}
     FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
         CROSS JOIN whole
     ON CONFLICT (key) DO NOTHING RETURNING seq, key
@@ -91,10 +101,10 @@ SELECT given.key, made.seq, is_so AND (given.thing IS NULL OR is_next), found
 FROM whole CROSS JOIN {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
     LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
 """
-# Those that are not next, in the transaction that has inserted them.
+# In a file, entries that were inserted as being sent, but are not next, become TO DO in the same transaction.
 _NOT_YET: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
-    EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.done_at IS NULL AND o.seq <> e.seq)
+    EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.{OPEN} AND o.seq <> e.seq)
     OR EXISTS (SELECT 1 FROM {{s}}entries AS u WHERE u.thing = e.thing AND u.verdict = '{Verdict.UNKNOWN}')
     OR EXISTS (SELECT 1 FROM {{s}}states AS s WHERE s.thing = e.thing AND NOT EXISTS (
         SELECT 1 FROM {{s}}entries WHERE seq = s.place AND lane = $2 AND verdict = '{Verdict.APPLIED}'
@@ -106,30 +116,30 @@ INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint ta
     ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
 """
 _OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
-_TAKE: Final = """
-UPDATE {s}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
+_MOVE_ENTRY: Final = f"""
+UPDATE {{s}}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND {OPEN} RETURNING seq
 """
-_TAKEN: Final = (
-    "SELECT seq FROM {s}entries WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
+_WAS_MOVED: Final = (
+    f"SELECT seq FROM {{s}}entries WHERE seq = $1 AND lane = $2 AND {OPEN}"
 )
 _REOPEN: Final = f"""
 UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
 """
 _DIGEST: Final = (
-    "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
+    f"UPDATE {{s}}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND {OPEN}"
 )
-_OWN: Final = """
-WHERE key = $1 AND lane = $2 AND done_at IS NULL
-    AND EXISTS (SELECT 1 FROM {s}lanes WHERE id = $2 AND owner = $3)
+_OWN: Final = f"""
+WHERE key = $1 AND lane = $2 AND {OPEN}
+    AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
 """
 RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
 _RELEASE_UNSENT: Final = (
     f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_OWN}"
 )
-_IS_THERE: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
+_HAS_KEY: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
 _LEFT_OPEN: Final = (
-    f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
+    f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
 )
 
 
@@ -210,8 +220,8 @@ async def claim(
     """
     Insert new entries in *lane*, unless their keys have entries; return the claims by key.
 
-    One that is to be stored as being sent, and is not next, is stored as TO DO.  Two writes to one thing are
-    not *given* together: the second has to see the first.
+    An entry that is given as being sent, but is not next to its thing (``order``), is inserted as TO DO.  Two
+    writes to one thing are not *given* together: the second has to see the first.
 
     A key is missing in the result if the lane is lost, or another process has inserted its entry meanwhile.
 
@@ -289,11 +299,11 @@ async def look(store: Store, key: str, mine: str | None = None) -> Seen | None:
 
 async def is_there(store: Store, key: str) -> bool:
     """Return whether *key* has an entry."""
-    return bool(await store.rows(_IS_THERE, key))
+    return bool(await store.rows(_HAS_KEY, key))
 
 
 async def abandoned(store: Store) -> list[Entry]:
-    """Return the entries that nobody has, and that may have been sent, oldest first."""
+    """Return the released entries of keys that may have been sent, oldest first; no process has them."""
     return await store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED])
 
 
@@ -303,6 +313,7 @@ async def load_common_of(store: Store, entry: Entry) -> None:
 
 
 def _seen_in(row: Sequence[Cell], mine: str | None) -> Seen:
+    """Return what *row* of ``_FOUND`` shows; what is in the lane of the token *mine* is not held."""
     *fields, owner, lives, untold = row
     entry = entry_in(fields)
     if entry.state is State.DONE:
@@ -335,11 +346,14 @@ def _take(
     alive = yield from living(silence, [owner])
     if owner is not None and owner != mine.token and member_of(owner) in alive:
         return None
-    moved = yield _TAKE, (seq, before, to)
-    if not moved:  # unless an earlier try has done it, whose reply was lost
-        moved = yield _TAKEN, (seq, to)
+    moved = yield _MOVE_ENTRY, (seq, before, to)
+    if not moved:  # An earlier try may have moved it, and its reply was lost.
+        moved = yield _WAS_MOVED, (seq, to)
+    if not moved:
+        return None
+    # ``FREED`` and ``ENDED`` are no rows of ``lanes``; of a lane without an owner, there is a row.
     is_free = bool(owners) and owner is None
-    return Taken(before == ENDED or is_free) if moved else None
+    return Taken(before == ENDED or is_free)
 
 
 async def reopen(store: Store, entry: Entry, state: State, lane: int) -> bool:
@@ -372,4 +386,4 @@ async def note_taker(store: Store, seq: int, taker: str) -> None:
 
 async def note_heard(store: Store, seq: int) -> None:
     """Note that the secret of a new webhook was returned."""
-    await store.rows(HEARD, [seq])
+    await store.rows(DELETE_UNHEARD, [seq])

@@ -1,15 +1,14 @@
 """
 Writes that wait for their time, beside the lanes in which writes are sent.
 
-A write that is not to be sent before a time is stored *aside*: in the lane that belongs to its own one, by
-``aside_of``.  Nobody reads that lane to send, so such writes cost nothing until they are due.  The owner of
-the lane moves them into it then.
+A write that is not to be sent before a time is stored *aside*: in the lane that ``aside_of`` gives for its
+own one.  Nobody reads that lane to send, so such writes cost nothing until they are due.  The owner of the
+lane moves them into it then.
 
-A write that comes behind one of those, to the same thing, waits too.  Whoever reads a lane is told which of
-the entries are behind one that is aside (``open_in`` of the store), and moves these aside as well.  So they
-are not read again and again.  Each comes back when the first of those before it does, and is then looked at
-again.  That look, in the statement that reads a lane, is what keeps the order; when entries come back only
-decides how soon.
+A write to the same thing that comes behind one of those waits, too.  The statement that reads a lane tells
+which of its entries are behind one that is aside (``open_in`` of the store): that keeps the order.  The
+reader moves these aside as well, so that they are not read again and again.  Each comes back when the first
+of those before it does, and is looked at again.  When entries come back only decides how soon they are sent.
 
 ``not_before`` is the time that the user gave; ``due_at`` the one at which the entry comes, or came, back into
 its lane.  Both are epoch ms, compared with the clock of the database, or for a file with that of the process.
@@ -25,6 +24,13 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.conditions import (
+    ASIDE,
+    IN_LANE,
+    OPEN,
+    aside_of,
+    waits,
+)
 from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
@@ -37,16 +43,14 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries that one transaction moves
-# The condition of both indexes: ``due_in_lane`` and ``waiting_of_thing``.  Lanes from -1 on are no such ones.
-_ASIDE: Final = "{0}.done_at IS NULL AND {0}.lane < -1".format
 # Whether the entry *e* is behind one to the same thing that is aside.
 IS_BEHIND: Final = f"""
-EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {_ASIDE("w")})
+EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {waits("w")})
 """
 # When the next entry of each lane is due, and the time of the database.
-_NEXT: Final = f"""
+_NEXT_DUE: Final = f"""
 SELECT given.lane, (
-    SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {_ASIDE("w")}
+    SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {waits("w")}
     ORDER BY w.due_at LIMIT 1
 ), {{now}} FROM {{rows 1 lane:bigint}}
 """
@@ -55,48 +59,51 @@ _OWNERS: Final = (
 )
 _COME_BACK: Final = f"""
 UPDATE {{s}}entries SET lane = $2 WHERE lane = $1 AND seq IN (
-    SELECT w.seq FROM {{s}}entries AS w WHERE w.lane = $1 AND {_ASIDE("w")} AND w.due_at <= $3
+    SELECT w.seq FROM {{s}}entries AS w WHERE w.lane = $1 AND {waits("w")} AND w.due_at <= $3
     ORDER BY w.due_at, w.place LIMIT {{arg 4 bigint}}
 ) RETURNING place
 """
-# When the first of those before each entry comes back.  One that is being dropped is waited for.
+# When the first of the waiting entries before each entry comes back.  FOR SHARE waits for a transaction that
+# drops it.
 _FIRST_BEFORE: Final = f"""
 SELECT e.seq, e.lane, (
-    SELECT w.due_at FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {_ASIDE("w")}
+    SELECT w.due_at FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {waits("w")}
     ORDER BY w.place LIMIT 1 {{share}}
-) FROM {{s}}entries AS e WHERE e.seq {{any 1 bigint}} AND e.lane > 0 AND e.done_at IS NULL
+) FROM {{s}}entries AS e WHERE e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN}
 """
 _MOVE_ASIDE: Final = """
 UPDATE {s}entries AS e SET lane = given.lane, due_at = given.due_at
     FROM {rows 1 seq:bigint lane:bigint due_at:bigint} WHERE e.seq = given.seq
 """
-# What was behind one that is gone comes back, unless it is not due itself.  It is looked at again then.
+# What was behind a waiting entry that is gone comes back, to be looked at, unless it is not due itself.
 _LOOK_AGAIN: Final = f"""
 UPDATE {{s}}entries AS w SET due_at = coalesce(w.not_before, 0)
-    WHERE w.thing = $1 AND w.place > $2 AND {_ASIDE("w")}
+    WHERE w.thing = $1 AND w.place > $2 AND {waits("w")}
 """
-# New entries, which were stored in lanes aside.
-_NOT_BEFORE: Final = f"""
+# The times of new entries, which were stored aside.
+_NOTE_TIMES: Final = f"""
 UPDATE {{s}}entries AS e SET not_before = given.not_before, due_at = given.not_before
     FROM {{rows 1 key:text not_before:bigint}}
-    WHERE e.key = given.key AND e.lane < -1 AND e.due_at IS NULL AND e.state = {State.TO_DO:d}
+    WHERE e.key = given.key AND e.{ASIDE} AND e.due_at IS NULL AND e.state = {State.TO_DO:d}
 """
-_FIRST: Final = f"""
-e.lane {{any 1 bigint}} AND {_ASIDE("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
+_FIRST_WAITING: Final = f"""
+e.lane {{any 1 bigint}} AND {waits("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
 """
-_ALL: Final = f"""
+_COUNT_WAITING: Final = f"""
 SELECT count(*), min(due_at) FROM (
     SELECT w.due_at FROM {{s}}entries AS w
-        WHERE w.lane {{any 1 bigint}} AND {_ASIDE("w")} AND w.due_at > {{now}} * 1000 LIMIT {{arg 2 bigint}}
+        WHERE w.lane {{any 1 bigint}} AND {waits("w")} AND w.due_at > {{now}} * 1000 LIMIT {{arg 2 bigint}}
 ) AS chosen
 """
 
 
 class Due(NamedTuple):
     """
-    What became due: after which place to read each lane to which entries came back.
+    What became due.
 
-    ``next_in`` is in how many seconds the next entry is due, 0.0 if one is by now; ``None``: none waits.
+    ``lanes`` are the lanes to which entries came back, each with the place after which it has to be read
+    again. ``next_in`` is in how many seconds the next entry is due, 0.0 if one may be due by now; ``None``:
+    none waits.
     """
 
     lanes: Mapping[int, int]
@@ -108,21 +115,6 @@ class NotDue(NamedTuple):
 
     many: int
     first: int | None
-
-
-def aside_of(lane: int) -> int:
-    """Return the lane where writes of *lane* wait for their time, or the lane of a waiting lane."""
-    return -1 - lane
-
-
-def lane_of(lane: int) -> int:
-    """Return the lane whose owner sends what is in *lane*."""
-    return aside_of(lane) if is_aside(lane) else lane
-
-
-def is_aside(lane: int) -> bool:
-    """Return whether entries in *lane* wait for their time."""
-    return lane < -1
 
 
 async def bring_back(store: Store, lanes: Collection[OwnedLane]) -> Due:
@@ -143,9 +135,9 @@ async def _waiting_in(
     """Return when the next entry of each of *lanes* is due, and the time by which that counts (epoch ms)."""
     if not lanes:
         return {}, 0.0
-    rows = await store.rows(_NEXT, [(aside_of(number),) for number in lanes])
+    rows = await store.rows(_NEXT_DUE, [(aside_of(number),) for number in lanes])
     found = {aside_of(lane): due_at for lane, due_at, _ in rows if due_at is not None}
-    # A file has no clock but that of this process.
+    # The silence of a file is infinite.  It has no clock but that of this process.
     now = time.time() if store.silence == inf else rows[0][2]
     return found, now * 1000
 
@@ -197,17 +189,17 @@ def look_again(thing: str | None, place: int) -> Script[None]:
 def note_times(new: Sequence[Entry]) -> Script[None]:
     """Note the times of *new* entries that have a time, and are stored in waiting lanes."""
     if times := [(e.key, e.not_before) for e in new if e.not_before is not None]:
-        yield _NOT_BEFORE, (times,)
+        yield _NOTE_TIMES, (times,)
 
 
 async def first(store: Store, lanes: int, limit: int) -> list[Entry]:
     """Return the first entries that wait for their time, in the store with so many *lanes*."""
-    return await store.entries(_FIRST, _all_aside(lanes), limit)
+    return await store.entries(_FIRST_WAITING, _all_aside(lanes), limit)
 
 
 async def count(store: Store, lanes: int, most: int) -> NotDue:
     """Count the entries whose time has not come, in the store with so many *lanes*, up to *most*."""
-    [(many, at)] = await store.rows(_ALL, _all_aside(lanes), most)
+    [(many, at)] = await store.rows(_COUNT_WAITING, _all_aside(lanes), most)
     return NotDue(int(many), at)
 
 

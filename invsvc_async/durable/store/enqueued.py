@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from invsvc_async.durable.entry import WRITTEN, WRITTEN_NAMES, State, written_of
 from invsvc_async.durable.records import verdict_of_lost
-from invsvc_async.durable.store.changes import KNOWN, add
-from invsvc_async.durable.store.due import aside_of, note_times
+from invsvc_async.durable.store.changes import SELECT_KNOWN, add
+from invsvc_async.durable.store.conditions import aside_of
+from invsvc_async.durable.store.due import note_times
 from invsvc_async.storage.dialect import Cell
 
 if TYPE_CHECKING:
@@ -94,10 +95,10 @@ def insert_into(schema: str, new: Entry, lane: int) -> Statement:
         lane = aside_of(lane)
         given |= {"not_before": new.not_before, "due_at": new.not_before}
     text = _insert_text(schema, (*given,), is_alone=new.thing is None)
-    turn = int.from_bytes(
+    lock = int.from_bytes(
         blake2b(f"{schema} {new.thing}".encode(), digest_size=8).digest(), signed=True
     )
-    return text, (schema, str(lane), lane, turn, *given.values())
+    return text, (schema, str(lane), lane, lock, *given.values())
 
 
 @cache
@@ -134,20 +135,22 @@ async def take_in(store: Store, new: Sequence[Entry]) -> TakenIn:
     """
     Insert the entries of *new* rows, as far as they can be.
 
-    One whose key has an entry with the same digest was moved before a kill.  Where the entry is another
-    write, its deletion was interrupted, or the application's file is an older copy, which did not have it.
-    It is deleted once it is done; until then, the rows from there on have to wait.
+    A row whose key has an entry with the same digest was moved before a kill.  If the entry of its key is
+    another write, the deletion of that entry was interrupted, or the application's file is an older copy,
+    which did not have the earlier row.  The entry is then deleted, unless it is still open: that row, and
+    those behind it, have to wait.
     """
     return await store.run(partial(_take_in, new, store.commons.texts))
 
 
 def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn]:
     digests = {row.key: row.digest for row in new}
-    there = yield KNOWN, ([*digests],)
+    there = yield SELECT_KNOWN, ([*digests],)
     others = {
         key: state for key, _, digest, state, _ in there if digest != digests[key]
     }
-    taken = [*takewhile(lambda row: others.get(row.key, State.DONE) == State.DONE, new)]
+    blocking = {key for key, state in others.items() if state != State.DONE}
+    taken = [*takewhile(lambda row: row.key not in blocking, new)]
     if replaced := [row.key for row in taken if row.key in others]:
         yield _NOT_HEARD, (replaced,)
         yield _DELETE, (replaced,)
@@ -173,9 +176,9 @@ async def end_lost(store: Store, moved: Sequence[Entry]) -> None:
 
 
 def _end_lost(moved: Sequence[Entry]) -> Script[None]:
-    known = {key for key, *_ in (yield KNOWN, ([row.key for row in moved],))}
+    known = {key for key, *_ in (yield SELECT_KNOWN, ([row.key for row in moved],))}
     if lost := [row for row in moved if row.key not in known]:
         yield from add(lost, {}, ours=set())
-        ended = verdict_of_lost(lost[0])
+        ended = verdict_of_lost(lost[0])  # It says the same of each.
         values = int(State.DONE), ended.verdict, ended.outcome, ended.done_at
         yield _END, (*values, [row.key for row in lost])

@@ -28,8 +28,8 @@ _BEGINNING: Final = (
     "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
 )
 _DELETE: Final = "DELETE FROM {s}facts WHERE name = $1"
-FIND: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
-# the fact that says in a file who gives the verdicts of what is sent now
+SELECT_LOCKED: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
+# The fact of a file that says which process gives the verdicts of what is sent now.
 TAKER: Final = "taker"
 _AT_ONCE = 200
 
@@ -92,9 +92,10 @@ class Facts:
 
     def put(self, name: str, value: str | None) -> asyncio.Task[None]:
         """
-        Set the fact *name* to *value*, or delete it if *value* is ``None``: soon, if the store is open.
+        Begin to set the fact *name* to *value*, or to delete it if *value* is ``None``.
 
-        The returned task need not be awaited.
+        Changes are stored in their order.  The returned task need not be awaited; it raises no errors of the
+        store, so nothing is stored if the store is closed or away.
         """
         change = (_DELETE, name) if value is None else (SET, name, value)
         self._noting = asyncio.create_task(self._put(change, self._noting))
@@ -103,7 +104,7 @@ class Facts:
     async def _put(
         self, change: tuple[str, ...], before: asyncio.Task[None] | None
     ) -> None:
-        # its connection may be a slower one
+        # The connection of the change before may be a slower one.
         if before is not None and not before.done():
             await asyncio.wait([before])
         with suppress(JournalError):

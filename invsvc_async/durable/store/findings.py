@@ -1,9 +1,10 @@
 """
 What a person has found out about a write, stored as its verdict; ``durable/resolve.py`` says when.
 
-It is one transaction, under the locks of a take-over: on the lane, then on the entry.  So who takes the lane
-has the entry before that, and then the finding is refused; or it finds the verdict.  What a process
-may still store that was silent for too long is rejected, because the entry is done.
+The finding is stored in one transaction, under the locks of a take-over: on the lane, then on the entry.  So
+a process that takes the lane over does so before, and then the finding is refused, because the process lives;
+or afterwards, and then it finds the verdict.  What the previous owner may still store, which was silent for
+too long, is rejected, because the entry is done.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import (
+    CHANGING,
     ENTRY,
-    SENT,
-    SET_SENT,
+    SET_CHANGING,
     State,
     columns_of,
     entry_in,
 )
 from invsvc_async.durable.store.members import living, member_of
 from invsvc_async.durable.store.tables import count
-from invsvc_async.durable.store.verdicts import HEARD
+from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
@@ -40,19 +41,21 @@ _OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
 _LOCKED: Final = (
     f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
 )
-# First this, so that all that follows from an end does: an entry that is done already may get another one.
+# An entry that is done already may get another end.  It is opened first, so that all that follows from an end
+# follows from this one, too.
 _OPENED: Final = f"""
 UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1
 """
 _ENDED: Final = f"""
-UPDATE {{s}}entries AS e SET lane = given.lane, {SET_SENT} FROM {{rows 1 seq:bigint lane:bigint {SENT}}}
+UPDATE {{s}}entries AS e SET lane = given.lane, {SET_CHANGING}
+    FROM {{rows 1 seq:bigint lane:bigint {CHANGING}}}
     WHERE e.seq = given.seq
 """
 _UNHEARD: Final = (
     "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
 )
-# A later write may have left the state that is stored, or this one: from now on, it is not known.
+# The stored state of the thing may be what a later write left, or this one: from now on, it is not known.
 _PERHAPS_CHANGED: Final = """
 INSERT INTO {s}states AS s (thing, place) VALUES ($1, $2) ON CONFLICT (thing) DO UPDATE SET
     place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
@@ -85,20 +88,26 @@ async def store_finding(
     Raises:
         JournalError: A living process has the write, or it was changed since it was *seen*.
     """
-    change = partial(
-        _change, seen, make, tries, mine=mine, silence=store.silence, called=called
+    replacing = partial(
+        _put_in_place,
+        seen,
+        make,
+        tries,
+        mine=mine,
+        silence=store.silence,
+        called=called,
     )
     has_results = store.how.kind != "journal"
-    text = await store.run(lambda: _store(change(), has_results=has_results))
+    text = await store.run(lambda: _store(replacing(), has_results=has_results))
     await store.tell(str(seen.lane))
     return text
 
 
-def _store(change: Script[Entry], *, has_results: bool) -> Script[str]:
-    """Run *change*, and store all that follows from the changed entry; return its stored outcome."""
+def _store(replacing: Script[Entry], *, has_results: bool) -> Script[str]:
+    """Run *replacing*, and store all that follows from the new entry; return its stored outcome."""
     yield "SELECT {durably}", ()
-    entry = yield from change
-    if has_results:  # of a journal, the application asks for it by its key
+    entry = yield from replacing
+    if has_results:  # From a journal, the application gets the verdict by the key.
         yield _UNHEARD, (entry.seq,)
     is_new = kind_of_write(BY_NAME[entry.operation]).creates
     if entry.verdict == Verdict.APPLIED and entry.thing is not None and not is_new:
@@ -106,7 +115,7 @@ def _store(change: Script[Entry], *, has_results: bool) -> Script[str]:
     return str(entry.outcome)
 
 
-def _change(
+def _put_in_place(
     seen: Entry,
     make: Callable[[int], Entry],
     tries: Collection[str],
@@ -137,7 +146,7 @@ def _change(
             raise _is_alive(called)
     [(now,)] = yield _NOW, ()
     entry = make(int(now))
-    yield HEARD, ([seen.seq],)
+    yield DELETE_UNHEARD, ([seen.seq],)
     yield _OPENED, (seen.seq,)
     yield _ENDED, ([(entry.seq, entry.lane, *columns_of(entry))],)
     before = int(seen.state), seen.verdict or "", int(flags)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.store.changes import KnownEntry, add
 from invsvc_async.durable.store.facts import SET
-from invsvc_async.durable.store.members import dead
+from invsvc_async.durable.store.members import dead_member
 from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
@@ -17,28 +17,29 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-# a fact for each input that is being read, by the member that reads it
+# For each input that is being read there is a fact, with the name of the process that reads it.
 _INPUT: Final = "input "
 _INPUTS: Final = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
 _BEGIN: Final = """
 INSERT INTO {s}facts (name, value) VALUES ($1, CAST({now} AS text)) ON CONFLICT (name) DO NOTHING
 """
-# Inputs of processes that are gone, or silent, begun before a time.  One in the future was begun before the
-# database's clock was set back, and so before a time that is not.
+# Inputs of processes that are gone, or silent, which were begun before the time $2.  An input whose time is
+# in the future was begun before the database's clock was set back; so it was begun before $2, unless $2 is in
+# the future, too.
 _OF_DEAD: Final = f"""
 SELECT f.name FROM {{s}}facts AS f
     WHERE f.name LIKE '{_INPUT}%' AND (
         CAST(f.value AS float8) <= {{arg 2 float8}}
         OR CAST(f.value AS float8) > {{now}} AND {{arg 2 float8}} <= {{now}})
-    AND {dead(f"(substr(f.name, {len(_INPUT) + 1}) || '.')")}
+    AND {dead_member(f"substr(f.name, {len(_INPUT) + 1})")}
 """
 _FORGET: Final = "DELETE FROM {s}facts WHERE name {any 1 text}"
-# Those that gave no sign of life since $2, and are not silent for so long that they count as dead.  A sign in
-# the future was given before the database's clock was set back.
+# Processes that gave no sign of life since $2, and do not count as dead yet.  A sign of life in the future
+# was given before the database's clock was set back.
 _UNDECIDED: Final = f"""
 SELECT m.name FROM {{s}}members AS m
     WHERE (m.seen < {{arg 2 float8}} OR m.seen > {{now}}) AND m.sends >= 0 AND m.name <> $3
-    AND NOT {dead("(m.name || '.')")} AND (
+    AND NOT {dead_member("m.name")} AND (
         EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
         OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{_INPUT}' || m.name)) LIMIT 1
 """
@@ -52,7 +53,7 @@ class Added(NamedTuple):
     others: dict[str, KnownEntry]
 
 
-async def take_in(
+async def add_part(
     store: Store,
     entries: Sequence[Entry],
     reader: str,
@@ -73,7 +74,8 @@ async def take_in(
             (yield from add(entries, store.commons.texts, ours=ours)) if entries else {}
         )
         are_same = all(known[entry.key].digest == entry.digest for entry in entries)
-        # otherwise the next run meets the other write, too
+        # How far the file was read is not stored past another write under a known key: the next run has to
+        # meet it again, and to refuse it, too.
         if checkpoint is not None and are_same:
             yield SET, (checkpoint_fact, checkpoint)
         yield _BEGIN, (f"{_INPUT}{reader}",)

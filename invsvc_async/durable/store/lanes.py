@@ -1,8 +1,9 @@
 """
 The lanes of a store, each with the token of its owner: taking, releasing and moving lanes.
 
-Who takes a lane sets its own token on it, under a lock on the lane's row.  Each store of an entry checks the
-token under that lock, so after a take-over, those of the previous owner are rejected.
+Who takes a lane sets its own token on it, under a lock on the lane's row.  In PostgreSQL, each store of an
+entry checks the token under that lock, so after a take-over, those of the previous owner are rejected.  In a
+file there is no take-over while a process has it open: the lock of the file is what a store relies on.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.store.conditions import ENDED, FREED, KEYED, OPEN
 from invsvc_async.durable.store.facts import SET, TAKER
-from invsvc_async.durable.store.members import dead, living, member_of
+from invsvc_async.durable.store.members import living, member_of, unowned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,15 +23,11 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-FREED: Final = (
-    0  # the lane of entries of keys that nobody has: their process lives, or may
-)
-ENDED: Final = -1  # the same; their process is provably done with them
 MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
 _OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
-_FREE: Final = f"""
-SELECT id, owner FROM {{s}}lanes AS l WHERE (owner IS NULL OR {dead("l.owner")}) AND credential LIKE $3
+_FREE_LANES: Final = f"""
+SELECT id, owner FROM {{s}}lanes AS l WHERE ({unowned("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
 """
 _UNANSWERED: Final = (
@@ -41,26 +39,23 @@ FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
 """
 _RELEASE: Final = "UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}"
 _LOCK_OWN: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}"
-_HAS_OPEN: Final = (
-    "SELECT 1 FROM {s}entries WHERE lane = $1 AND done_at IS NULL LIMIT 1"
-)
+_HAS_OPEN: Final = f"SELECT 1 FROM {{s}}entries WHERE lane = $1 AND {OPEN} LIMIT 1"
 _FREE_OWN: Final = "UPDATE {s}lanes SET owner = NULL WHERE id = $1"
 _DELETE_OWN: Final = "DELETE FROM {s}lanes WHERE id = $1"
-
-
+# What was in lanes that were taken over is moved.
 _LOCK_ALL: Final = (
     "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {update}"
 )
-_MOVE_KEYED: Final = """
-UPDATE {s}entries SET lane = $2
-WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''
+_MOVE_KEYED: Final = f"""
+UPDATE {{s}}entries SET lane = $2
+WHERE lane {{any 1 bigint}} AND {OPEN} AND {KEYED}
 """
 _MOVE: Final = (
-    "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL"
+    f"UPDATE {{s}}entries SET lane = $2 WHERE lane {{any 1 bigint}} AND {OPEN}"
 )
 _DELETE_ALL: Final = "DELETE FROM {s}lanes WHERE id {any 1 bigint}"
 _OPEN_IN: Final = (
-    "SELECT key, state FROM {s}entries WHERE lane = $1 AND done_at IS NULL ORDER BY seq"
+    f"SELECT key, state FROM {{s}}entries WHERE lane = $1 AND {OPEN} ORDER BY seq"
 )
 
 
@@ -105,18 +100,19 @@ def take_lanes(
     """
     Acquire up to *most* lanes that have no owner, or a silent one; return whether each was free.
 
-    Their new tokens begin with *tokens*. *unanswered* are beginnings of tokens of earlier tries.
+    The new tokens begin with *tokens*, and end with the lane's number. *unanswered* are beginnings of tokens
+    of earlier tries, whose replies were lost.
     """
-    rows = yield _FREE, (silence, most, credential)
+    rows = yield _FREE_LANES, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
-    # which seems silent if the database's clock was set ahead meanwhile
+    # This process lives, even if it seems silent because the database's clock was set ahead.
     alive.add(member_of(tokens))
     taken = {
         lane: owner is None
         for lane, owner in rows
         if owner is None or member_of(owner) not in alive
     }
-    # what those tries have taken is ours, and perhaps not free
+    # What earlier tries have taken belongs to this process; whether it was free is not known any more.
     for earlier in unanswered:
         for (lane,) in (yield _UNANSWERED, (earlier,)):
             taken[lane] = False
@@ -129,7 +125,7 @@ def take_lanes(
 
 def new_lane(token: str, credential: str) -> Script[int]:
     """Make a lane that belongs to *token*."""
-    # an earlier try's reply may be lost
+    # An earlier try may have made it, and its reply was lost.
     found = yield _OF_TOKEN, (token,)
     [(lane,)] = found or (yield _NEW, (token, credential))
     return int(lane)
@@ -151,8 +147,9 @@ async def move_entries(
     """
     Move the entries of the *taken* lanes to the lane *to*, and delete those lanes.
 
-    Return of each key that is in *to* then, in their order, whether its write has a verdict.
-    Entries with a key of the user's own are moved to no process: any run may have them.
+    Return the keys of the open entries that are in *to* afterwards, in the order of their numbers, and
+    whether each write has a verdict.  Entries with a key of the user's own are moved to no process, because
+    any run of the key may have them.
 
     Raises:
         LostLaneError: The lane *to* belongs to another process.
@@ -171,8 +168,11 @@ def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str,
         for lane, owner in owners.items()
         if owner == tokens[lane] and lane != to.number
     )
-    for number, lanes in ((ENDED, gone.intersection(ours)), (FREED, {*ours} - gone)):
-        yield _MOVE_KEYED, (sorted(lanes), number)
+    of_ended = gone.intersection(ours)
+    of_silent = {*ours} - gone
+    yield _MOVE_KEYED, (sorted(of_ended), ENDED)
+    yield _MOVE_KEYED, (sorted(of_silent), FREED)
+    # What is left in those lanes has keys that clients made up.
     yield _MOVE, (ours, to.number)
     yield _DELETE_ALL, (ours,)
     rows = yield _OPEN_IN, (to.number,)

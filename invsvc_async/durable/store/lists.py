@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.conditions import (
+    KEYED,
+    NOT_ASIDE,
+    OPEN,
+    UNFINISHED,
+    UNKEYED,
+)
 from invsvc_async.durable.store.migrations import (
     FLAGS_IN_TEXT,
     WITH_DUE_TIMES,
@@ -29,37 +36,52 @@ _OF_VERDICT = """
 SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
     AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
 """
+# Of the verdicts that nobody has acknowledged, only as many are looked at as are asked for: $1, the limit of
+# the whole statement.  With labels, all of them are: the first ones may lack the labels.
 _FIRST_ONLY: Final = " ORDER BY seq LIMIT $1"
 _WHICH: Final[dict[str | None, str]] = {
     None: "true",
-    "open": f"e.done_at IS NULL AND e.state < {State.DONE:d}",
+    "open": f"e.{OPEN} AND e.{UNFINISHED}",
     "applied": "e.verdict = 'applied'",
     "untold": f"e.seq IN (SELECT seq FROM {{s}}unheard{_FIRST_ONLY})",
 }
-_NOTES = """
-SELECT e.seq, e.added_at, u.seq, e.labels, e.not_before
-    FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq WHERE e.seq {any 1 bigint}
+
+
+def _notes(*, labels: str = "e.labels", not_before: str = "e.not_before") -> str:
+    """Return the statement that selects notes; tables of an earlier version, only read now, lack columns."""
+    return f"""
+SELECT e.seq, e.added_at, u.seq, {labels}, {not_before}
+    FROM {{s}}entries AS e LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq WHERE e.seq {{any 1 bigint}}
 """
-# The same, of tables that an earlier version made, and that are only read now.
-_NOTES_WITHOUT_TIMES = _NOTES.replace("e.not_before", "NULL")
-_NOTES_WITHOUT_LABELS = _NOTES_WITHOUT_TIMES.replace("e.labels", "NULL")
+
+
+_NOTES = _notes()
+_NOTES_WITHOUT_TIMES = _notes(not_before="NULL")
+_NOTES_WITHOUT_LABELS = _notes(labels="NULL", not_before="NULL")
 _COUNT = """
 SELECT count(*), min(added_at) FROM (
     SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
 ) AS chosen
 """
-# Since when each could be sent, without those that wait for their time, or behind such ones.
-_READY_SINCE = """
+# Since when the first of the entries could be sent, but for those that wait for their time, or behind such
+# ones.
+_READY_SINCE = f"""
 SELECT min(since) FROM (
     SELECT CASE WHEN e.due_at > e.added_at THEN e.due_at ELSE e.added_at END AS since
-    FROM {s}entries AS e WHERE %s AND e.lane >= -1 LIMIT {arg 1 bigint}
+    FROM {{s}}entries AS e WHERE %s AND e.{NOT_ASIDE} LIMIT {{arg 1 bigint}}
 ) AS chosen
 """
-_COUNTS = """
-SELECT state, coalesce(verdict, ''), e.flags, count(*) FROM {s}entries AS e GROUP BY 1, 2, 3
+
+
+def _counts(flags: str) -> str:
+    """Return the statement that counts entries, of which *flags* are in a column or in the outcome's text."""
+    return f"""
+SELECT state, coalesce(verdict, ''), {flags}, count(*) FROM {{s}}entries AS e GROUP BY 1, 2, 3
 """
-# The same, of tables that an earlier version made, and that are only read now.
-_COUNTS_IN_TEXT = _COUNTS.replace("e.flags", FLAGS_IN_TEXT)
+
+
+_COUNTS = _counts("e.flags")
+_COUNTS_IN_TEXT = _counts(FLAGS_IN_TEXT)
 _KEPT_COUNTS = """
 SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
 """
@@ -68,21 +90,20 @@ SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
     LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
 """
 
-# The key of an entry has a namespace before a key of the user's own, and a nonce after a made-up one.  The
-# namespace has no space.
-_NAMED = """
-e.key = {arg 1 text}
-    OR e.digest <> '' AND substr(e.key, length(e.key) - length({arg 1 text})) = ' ' || {arg 1 text}
-        AND length(replace(e.key, ' ', '')) = length(e.key) - 1 - length({arg 1 text})
-            + length(replace({arg 1 text}, ' ', ''))
-    OR e.digest = '' AND substr(e.key, 1, length({arg 1 text}) + 1) = {arg 1 text} || ' '
+# Entries that people call $1: by the whole key, by a key of the user's own, or by a made-up one.  Before a
+# key of the user's own, the key of an entry has a namespace without spaces, and a space: so the entry's key
+# ends with the user's, and has one space more.  After a made-up key it has a space and a nonce.
+_NAMED = f"""
+e.key = {{arg 1 text}}
+    OR e.{KEYED} AND substr(e.key, length(e.key) - length({{arg 1 text}})) = ' ' || {{arg 1 text}}
+        AND length(replace(e.key, ' ', '')) = length(e.key) - 1 - length({{arg 1 text}})
+            + length(replace({{arg 1 text}}, ' ', ''))
+    OR e.{UNKEYED} AND substr(e.key, 1, length({{arg 1 text}}) + 1) = {{arg 1 text}} || ' '
 ORDER BY e.seq LIMIT 10
 """
-_KEPT_OPEN: Final = (
-    f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"
-)
-_OPEN_OF: Final = """
-SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation {any 1 text} LIMIT 1
+_KEPT_OPEN: Final = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE {UNFINISHED}"
+_OPEN_OF: Final = f"""
+SELECT 1 FROM {{s}}entries WHERE {OPEN} AND operation {{any 1 text}} LIMIT 1
 """
 _LAST: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
 
@@ -128,7 +149,7 @@ async def has_open(store: Store, operations: Sequence[str]) -> bool:
 
 async def first_open(store: Store, limit: int) -> list[Entry]:
     """Return the first entries that are not done, of all lanes."""
-    where = f"e.done_at IS NULL AND e.state < {State.DONE:d} ORDER BY e.seq LIMIT $1"
+    where = f"e.{OPEN} AND e.{UNFINISHED} ORDER BY e.seq LIMIT $1"
     return await store.entries(where, limit)
 
 
@@ -231,6 +252,8 @@ async def owner_of(store: Store, lane: int) -> LaneOwner | None:
     if not rows or rows[0][0] is None:
         return None
     _, status, silent, silence, sends = rows[0]
+    # As the process itself counts, and not ``members.dead``, which takes the longer silence of it and of the
+    # process that asks: this only tells people, and decides nothing.
     is_alive = silent is not None and sends != -1 and silent < silence
     return LaneOwner(status, silent, is_alive)
 
@@ -251,7 +274,7 @@ def _with_labels(
     """
     if labels and store.version < WITH_LABELS:
         return "false", []
-    if labels:  # the first ones may lack them
+    if labels:
         condition = condition.replace(_FIRST_ONLY, "")
     has_each = "".join(
         f" AND {{at}}(e.labels, {{arg {number} text}}) > 0"

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-# Others may count a process as living for a shorter time than it does itself: the longer one holds.
+# Whether a row of ``members`` is of a living process.  $1 is the silence of the process that asks; the
+# process itself may have another one in its address.  Of both silences the longer one counts, so a process
+# that is configured for long silences is not taken for dead by one that is configured for short ones.
 _LIVES: Final = """sends >= 0
     AND seen > {now} - CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END"""
 _LIVING: Final = f"SELECT name FROM {{s}}members WHERE name {{any 2 text}} AND {_LIVES}"
@@ -35,7 +37,7 @@ INSERT INTO {s}members (name, seen, begun, silence, sends, hungry, status)
         status = coalesce(excluded.status, members.status)
 """
 _STILL_OWNED: Final = "SELECT owner FROM {s}lanes WHERE owner {any 1 text}"
-# Signs of others that were made before the database's clock was set back.
+# Signs of life of others that are in the future: they were given before the database's clock was set back.
 _AHEAD: Final = """
 SELECT name, seen, silence FROM {s}members WHERE name <> $1 AND sends >= 0 AND seen > {now}
 """
@@ -56,7 +58,8 @@ _FORGET: Final = """
 DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
     AND NOT EXISTS (SELECT 1 FROM {s}lanes l WHERE l.owner LIKE {s}members.name || '.%')
 """
-# Those that live.  If a clock was set back, one that is gone may have left a sign in the far future.
+# The processes that live.  A process that is gone may have left a sign in the far future, before a clock was
+# set back.
 _MEMBERS: Final = f"""
 SELECT status FROM {{s}}members WHERE {_LIVES}
     AND seen < {{now}} + CASE WHEN silence > {{arg 1 float8}} THEN silence ELSE {{arg 1 float8}} END
@@ -91,7 +94,7 @@ class Others(NamedTuple):
 
 class MemberStatus(NamedTuple):
     """
-    The last *status* of a process, as JSON.
+    The last *status* of a process, as JSON, and its signs of life.
 
     ``begun`` and ``seen`` are the times of its first and last sign of life, by the database's clock (s);
     ``silent`` is how long ago the last one was (s).  ``sends`` is -1 once it has ended.
@@ -118,8 +121,27 @@ def member_of(token: str) -> str:
 
 
 def dead(owner: str) -> str:
-    """Return the condition that the process of a token in the column *owner* is silent longer than $1 s."""
+    """
+    Return the condition that the process of a token in the column *owner* counts as dead.
+
+    In each statement that has one of these conditions, $1 is the silence of the store (s).
+    """
     return f"NOT EXISTS (SELECT 1 FROM {{s}}members WHERE {owner} LIKE name || '.%' AND {_LIVES})"
+
+
+def dead_member(name: str) -> str:
+    """Return the condition that the process called *name*, a column or an expression, counts as dead."""
+    return dead(f"({name} || '.')")
+
+
+def unowned(owner: str) -> str:
+    """Return the condition that no living process has what the token in the column *owner* has."""
+    return f"{owner} IS NULL OR {dead(owner)}"
+
+
+def owned(owner: str) -> str:
+    """Return the condition that a living process has it: the contrary of ``unowned``."""
+    return f"{owner} IS NOT NULL AND NOT ({dead(owner)})"
 
 
 def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
@@ -150,7 +172,11 @@ def show(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[Oth
 
 
 async def make_old(store: Store, name: str, seen: float, silence: float) -> None:
-    """Make the sign of life that *name* gave at the time *seen* *silence* s old, unless there is a later."""
+    """
+    Make the last sign of life of *name* older, so that it is *silence* s old.
+
+    Only if it is still the one given at the time *seen*: a later one shows that the process lives.
+    """
     await store.rows(_AGE, name, seen, silence)
 
 

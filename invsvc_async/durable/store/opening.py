@@ -1,8 +1,12 @@
-"""Where a store of writes is: in a file, or in a database that processes share."""
+"""
+Where a store of writes is: in a file, or in a database that processes share; and of which kind a file is.
+"""
 
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
@@ -16,11 +20,16 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.store.postgres import PostgresStore
 
-Store: TypeAlias = "SqliteStore | PostgresStore"  # both have the same methods
+Store: TypeAlias = "SqliteStore | PostgresStore"  # Both have the same methods.
 
 
 _NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
 LANES: Final = 64  # in a database; a file has one
+# In the file of an application, the table of an outbox; in an event store, the one of deliveries.
+_OF_OUTBOX: Final = "invsvc_outbox"
+_OF_EVENTS: Final = "delivery"
+_TABLES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
+_KIND: Final = "SELECT value FROM facts WHERE name = 'kind'"
 
 
 def store_at(
@@ -59,8 +68,14 @@ def file_at(path: str | Path, kind: str, **how: bool) -> SqliteStore:
 
 def _opening(kind: str, lanes: int, **how: bool) -> Opening:
     # In that of a client, each process has a lane of its own, and nobody is asked about a copy.
-    lanes, it = (0, None) if kind == "journal" else (lanes, f"the {kind}")
-    return Opening(kind, lanes, kind == "batch", it, **how)
+    is_journal = kind == "journal"
+    return Opening(
+        kind,
+        lanes=0 if is_journal else lanes,
+        counted=kind == "batch",
+        run_by=None if is_journal else f"the {kind}",
+        **how,
+    )
 
 
 def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
@@ -84,3 +99,32 @@ def _check_names(named: dict[str, str]) -> None:
             raise ConfigurationError(
                 f"journal: {name} is invalid. Use {name}=true, or leave it out."
             )
+
+
+def kind_of_file(path: Path) -> str | None:
+    """
+    Return ``"batch"``, ``"journal"``, ``"outbox"`` or ``"events"``; ``None`` if the file is none of them.
+
+    Raises:
+        OSError: The file cannot be read as a database.
+    """
+    place = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(place, uri=True)) as connection:
+            return _kind_in(connection)
+    except sqlite3.Error as error:
+        raise OSError(str(error)) from error
+
+
+def _kind_in(connection: sqlite3.Connection) -> str | None:
+    names = {name for (name,) in connection.execute(_TABLES)}
+    if _OF_OUTBOX in names:
+        return "outbox"
+    if "facts" not in names:
+        return None
+    if _OF_EVENTS in names:
+        return "events"
+    found = connection.execute(_KIND).fetchone()
+    kind = None if found is None else str(found[0])
+    # The journal of an outbox is beside the file of the application, which stands for both.
+    return kind if kind in {"batch", "journal"} else None

@@ -13,9 +13,24 @@ a run of a key       in the database, since any process may run any key: ``ahead
                      for (``durable/key_queue.py``), and ``begin`` whether it may be sent.  That is one
                      transaction, under the lock of the thing, which also notes that it is about to be
                      sent.  So of an earlier and a later one that look at once, one sees the other
-a dispatcher         by ``LatePlaces``, since it has all writes of a thing, in one lane, and reads them
+a dispatcher         by ``batch/late_places``: it has all writes of a thing, in one lane, and reads them
 (batch, outbox)      in the order of their places (``batch/dispatcher.py``, ``batch/earlier.py``)
 ===================  ==================================================================================
+
+A write that enters under a new key is *next* to its thing if it may be sent at once, without asking what
+comes before it.  For that, no earlier write to the thing may be sent any more without its process seeing that
+it is overtaken, and this process has to know what the last one with an effect left.  ``claims`` decides it in
+each database by what is cheap there:
+
+- PostgreSQL (``line`` in ``_CLAIM``): no write to the thing is known, or this process has applied the one
+  that was claimed just before.  That one was sent only when it was next itself, or ``begin`` had let it: it
+  has waited for all earlier ones, but for those that it passed over, which it overtakes.
+- A file (``_NOT_YET``): no other write to the thing is open or UNKNOWN, and the last one that may have had an
+  effect, if there is any, was applied by this process.
+
+The answers may differ, and both are right, since either condition is enough.  The one of the file says no
+where the write before has passed over one that is still open or UNKNOWN; that of PostgreSQL, where the write
+before has ended without an effect.  A no is always safe: the run then asks ``ahead_of``.
 """
 
 from __future__ import annotations
@@ -24,14 +39,16 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from invsvc_async.durable.entry import SENT, SET_SENT, State, columns_of
+from invsvc_async.durable.entry import CHANGING, SET_CHANGING, State, columns_of
 from invsvc_async.durable.store.changes import COMMONS
+from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
-from invsvc_async.durable.store.members import dead
+from invsvc_async.durable.store.members import owned
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.lanes import OwnedLane
@@ -43,50 +60,64 @@ if TYPE_CHECKING:
 # while it is stored as being sent.
 _IS_OVERTAKEN: Final = f"""
 EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR EXISTS (
-    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND done_at IS NULL
+    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND {OPEN}
         AND state = {State.SENDING:d}
 )
 """
+_NO_CREATE: Final = " AND ".join(
+    f"thing NOT LIKE '{each}%'" for each in PREFIXES_OF_ALIKE
+)
 # The last place of each thing at which something may have been sent that is not done; creates overtake none.
 _IN_FLIGHT: Final = f"""
-SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND done_at IS NULL
-    AND state = {State.SENDING:d} AND thing NOT LIKE 'url %' GROUP BY thing
+SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND {OPEN}
+    AND state = {State.SENDING:d} AND {_NO_CREATE} GROUP BY thing
 """
-_KEYS_BEFORE: Final = """
-SELECT key FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 ORDER BY place LIMIT 100
+_KEYS_BEFORE: Final = f"""
+SELECT key FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place < $2 ORDER BY place LIMIT 100
 """
 _OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
 _UNKNOWN: Final = f"""
 SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.UNKNOWN}' AND seq <> $2
 """
-# The first of the earlier writes that are not done, after the place $3; and what is known of the thing.
-# One that creates ($5 is 1) replaces nothing: it waits also for a later one that may have been sent.
+
+
+def _comes_before(row: str, *, place: str, own: str, creates: str) -> str:
+    """
+    Return the condition that the open entry *row* comes before the entry *own* at *place*, to the same thing.
+
+    An entry that *creates* (1) replaces nothing: it waits also for later ones that may have been sent.
+    """
+    is_sent = f"{row}state = {State.SENDING:d}"
+    return f"{row}place < {place} OR {creates} = 1 AND {is_sent} AND {row}seq <> {own}"
+
+
+# The first of the writes that come before, behind the place $3; and what is known of the thing.
 _AHEAD: Final = f"""
 SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE
     e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4), s.place, s.team, s.state, s.stamp
 FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
-    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place > $3 AND (
-        place < $2 OR {{arg 5 smallint}} = 1 AND state = {State.SENDING:d} AND seq <> $4
+    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place > $3 AND (
+        {_comes_before("", place="$2", own="$4", creates="{arg 5 smallint}")}
     ) ORDER BY place LIMIT 1
 ) AS earlier ON true
 """
-# Whether an earlier write has to be waited for: a living process has it, or it may have been sent, and is
-# none of those that were passed over.
+# Whether one of the writes that come before has to be waited for: a living process has it, or it may have
+# been sent, and is none of those that were passed over.
 _HAS_TO_WAIT: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
-    WHERE e.thing = {{arg 2 text}} AND e.done_at IS NULL AND (
-        e.place < $3 OR {{arg 6 smallint}} = 1 AND e.state = {State.SENDING:d} AND e.seq <> $5
+    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND (
+        {_comes_before("e.", place="$3", own="$5", creates="{arg 6 smallint}")}
     ) AND (
-        l.owner IS NOT NULL AND NOT ({dead("l.owner")})
+        {owned("l.owner")}
         OR e.state = {State.SENDING:d} AND (e.seq {{any 4 bigint}}) IS NOT TRUE
     )
 )
 """
 _LOCK: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
 _BEGIN: Final = f"""
-UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 number:bigint at:bigint {SENT}}}
-    WHERE e.seq = given.number AND e.lane = given.at AND e.done_at IS NULL RETURNING seq
+UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigint {CHANGING}}}
+    WHERE e.seq = given.number AND e.lane = given.at AND e.{OPEN} RETURNING seq
 """
 
 
@@ -95,26 +126,6 @@ class UnknownVerdict(NamedTuple):
 
     seq: int
     done_at: int | None
-
-
-class LatePlaces:
-    """
-    The last places of some writes, by thing; earlier writes to the same thing come too late.
-
-    Begins with the last *places* that are known.
-    """
-
-    def __init__(self, places: Mapping[str, int] | None = None) -> None:
-        self._places: dict[str, int] = {} if places is None else {**places}
-
-    def note(self, thing: str | None, place: int) -> None:
-        """Note a write to *thing* at *place*; without a thing, a write overtakes nothing."""
-        if thing is not None and place > self._places.get(thing, 0):
-            self._places[thing] = place
-
-    def overtake(self, thing: str, place: int) -> bool:
-        """Return whether one of the writes is later than that to *thing* at *place*."""
-        return self._places.get(thing, 0) > place
 
 
 class Ahead(NamedTuple):

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
 from invsvc_async.durable.entry import (
+    CHANGING,
+    CHANGING_NAMES,
     ENTRY,
-    SENT,
-    SET_SENT,
     Entry,
     LostLaneError,
     columns_of,
@@ -24,8 +24,9 @@ from invsvc_async.durable.entry import (
 )
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.store.changes import COMMONS
+from invsvc_async.durable.store.conditions import IN_LANE, OPEN
 from invsvc_async.durable.store.due import IS_BEHIND
-from invsvc_async.durable.store.facts import FIND, SET
+from invsvc_async.durable.store.facts import SELECT_LOCKED, SET
 from invsvc_async.durable.store.members import living_members
 from invsvc_async.durable.store.restored import (
     SETTLED,
@@ -79,8 +80,8 @@ _LONGEST_UPGRADE = 3600.0  # s, for all of them
 # It changes tables that transactions of the application may be using; others wait behind it.
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
 _MAY_NOT = "42501"  # SQLSTATE: the role does not own the tables, or may not create any
-# Of one base URL, each credential may have a store of its own; it may be told to continue another's.
-_IS_THERE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
+# Of one base URL, each credential may have a store of its own; with ``same_mode`` it continues another's.
+_HAS_TABLE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
 _OTHERS = (
     "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, CAST($1 AS text))"
 )
@@ -96,30 +97,43 @@ _CREDENTIAL = (
 )
 # Processes compare when an entry got its verdict, so that is the database's time, not that of a process,
 # unless the service's answers show that the database's clock is behind: see ``done_at``.
-_SET = SET_SENT.replace(
-    "done_at = given.done_at",
+_DONE_AT = (
     "done_at = CASE WHEN given.done_at IS NOT NULL"
-    " THEN coalesce(e.done_at, greatest(given.done_at, CAST({ms} AS bigint))) END",
+    " THEN coalesce(e.done_at, greatest(given.done_at, CAST({ms} AS bigint))) END"
 )
-# A send changes no column of an index.  An end that was stored, but not answered, is stored again.  Where the
-# database was put back from a copy, a number may be another key's by now.
+_SET = ", ".join(
+    _DONE_AT if name == "done_at" else f"{name} = given.{name}"
+    for name in CHANGING_NAMES
+)
+# What puts of one group store: ``_PUT`` has it in four variants, with or without counts, and with or without
+# what the writes left of their things.
+#
+#     turn     makes the commit wait for the disk
+#     owned    the lanes, locked until the commit; an entry is stored if its lane still has the token
+#     stored   the entries that are.  A send changes no column of an index.  An end that was stored before,
+# and
+#              whose reply was lost, is stored again.  The key is compared, because in a database that was put
+#              back from a copy, a number may be another key's
+#     told     who gives the verdicts of those that have one
+#     counted  the changes of the counts
+#     kept     what the writes left
 _STORE = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
     UPDATE {{s}}entries AS e SET {_SET}
-    FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {SENT}}}
+    FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {CHANGING}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane %s
-        AND (e.done_at IS NULL OR e.verdict = given.verdict AND e.outcome = given.outcome)
+        AND (e.{OPEN} OR e.verdict = given.verdict AND e.outcome = given.outcome)
     RETURNING e.seq, e.place, e.done_at, given.taker %s
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}
         ON CONFLICT DO NOTHING
 )
 """
-# What the entries were before tells what to count.  It may be outdated, if somebody reopens one now; then it
-# is not stored.
+# What the entries were before, b, tells what to count.  If somebody reopens an entry just now, b is outdated,
+# and the entry is not stored.
 _BEFORE = "JOIN {s}entries AS b ON b.seq = given.seq"
 _SAME = "AND b.state = e.state"
 _CHANGED = """, e.state AS state, coalesce(e.verdict, '') AS verdict, e.flags AS flags,
@@ -134,8 +148,8 @@ _COUNT = """
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
 )
 """
-# The same, and the states in which those writes left their things.  Two writes to one thing are not stored
-# together, but if they were, the statement would fail for all entries: hence DISTINCT.
+# Two writes to one thing are not stored together, but if they were, the statement would fail for all entries:
+# hence DISTINCT.
 _LEFT = """
 , kept AS (
     INSERT INTO {s}states AS s (thing, place, team, state, stamp)
@@ -154,14 +168,16 @@ _PUT = {
     for counted in (False, True)
     for left in (False, True)
 }
-_OPEN = """
+# By lane, because the index has the order of each lane only.
+_OPEN_IN_LANES = f"""
 SELECT e.seq, %s FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
-    SELECT seq, thing, place FROM {s}entries WHERE lane = l.lane AND place > l.place AND done_at IS NULL
+    SELECT seq, thing, place FROM {{s}}entries WHERE lane = l.lane AND place > l.place AND {OPEN}
         AND seq NOT IN (SELECT unnest($3::bigint[])) ORDER BY place LIMIT $4
 ) AS e
-"""  # by lane, because the index has the order of each lane only
-_OPEN_ALL = _OPEN % "false"
-_OPEN_IN_ORDER = _OPEN % IS_BEHIND  # and whether each waits behind one that is not due
+"""
+_OPEN_ALL = _OPEN_IN_LANES % "false"
+# The same, and whether each waits behind one that is not due.
+_OPEN_IN_ORDER = _OPEN_IN_LANES % IS_BEHIND
 _TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
 _PARTS = 64  # of the counts
 # Of each place, because a copy may contain the note of an earlier restore.
@@ -186,10 +202,12 @@ class PostgresStore(Pool):
 
     A batch is known by its name.  Of a journal or outbox, each base URL has one of its own.
 
-    If errors advise to run something, each credential has a store of its own. Otherwise all share one.
+    In a batch or outbox each credential has a store of its own. The journal of a client is shared by all.
     """
 
-    marks: int = 0  # of a copy, since this was made
+    # How often this has found that the database is a copy: what was read of the copy's notes before is old
+    # then.
+    marks: int = 0
 
     def __init__(self, address: str, how: Opening) -> None:
         self.how: Opening = how
@@ -197,18 +215,18 @@ class PostgresStore(Pool):
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         self.silence: float
-        self._called, self.silence = _settings(kind, query)
-        # opening may be left for later
-        self.starts_away: bool = _starts_away(kind, query)
+        self._called, self.silence = _pop_settings(kind, query)
+        # Whether the opening may be left for later.
+        self.starts_away: bool = _pop_starts_away(kind, query)
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         patience = _TO_WRITE if kind == "journal" else PATIENCE
-        # one of them listens
+        # One of the connections listens.
         super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)
         self._create = how.create and not how.reading
-        # it is looked at, or tried again later
+        # Somebody waits for an answer, or the opening is tried again later.
         if not self._create or self.starts_away:
             self.to_open = AT_ONCE
-        # Both count until the place is checked.
+        # What a person has said of the place. It counts until ``check_place`` has accepted the place.
         self._restored = how.restored
         self._moved = how.moved
         self._place: dict[str, str] | None = None  # once it is checked
@@ -217,7 +235,8 @@ class PostgresStore(Pool):
         self._dialect = _dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
         self._pending: list[tuple[Put, asyncio.Future[None]]] = []
-        # of them, what is being stored
+        # Those that the current statement stores.  A signal handler may end the task, so this tells what is
+        # unanswered.
         self._pending_now: list[tuple[Put, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
 
@@ -225,7 +244,7 @@ class PostgresStore(Pool):
 
     async def open_for(self, core: ClientCore | None, *, same_mode: bool) -> None:
         """Connect, and create what is missing. *same_mode* continues what an older credential has left."""
-        # a journal that exists can be looked at without one, if there is no other of its name
+        # A journal that exists can be looked at without a client, if there is no other of its name.
         needs_client = self.how.kind == "outbox" or self._create
         if core is None and self.how.kind != "batch" and needs_client:
             raise ConfigurationError(
@@ -249,33 +268,20 @@ class PostgresStore(Pool):
     ) -> None:
         prefix = f"invoicing_{self.how.kind}_{self._called}"
         await connection.execute(_LOCK, prefix)
-        if (
-            self._create
-            and await connection.fetchval("SHOW transaction_read_only") == "on"
-        ):
-            is_standby = await connection.fetchval("SELECT pg_is_in_recovery()")
-            raise JournalError(f"{self._name}: {STANDBY if is_standby else READ_ONLY}")
-        facts = dict[str, str]()
+        if self._create:
+            await self._check_writable(connection)
+        facts: dict[str, str] = {}
         mine = None
         if core is None:
             is_batch = self.how.kind == "batch"
             self.schema = prefix if is_batch else await self._only_one(connection)
         else:
-            facts["base_url"] = base_url = core.base_url
-            mine = (
-                (core.credential.fingerprint(base_url) or "")
-                if self.how.it is not None
-                else ""
-            )
-            found = await self._dialect.run(
-                connection, self.find(base_url, mine, same_mode=same_mode)
-            )
-            adopted = (
-                None
-                if found
-                else await self._dialect.run(connection, self._adopt(base_url))
-            )
-            self.schema = found or adopted or self._own_schema(base_url, mine)
+            facts["base_url"] = core.base_url
+            mine = ""
+            if self.how.is_of_credential:
+                mine = core.credential.fingerprint(core.base_url) or ""
+            finding = self._schema_of(core.base_url, mine, same_mode=same_mode)
+            self.schema = await self._dialect.run(connection, finding)
         self._dialect = _dialect_in(self.schema, self.how)
         if not await connection.fetchval(
             "SELECT to_regclass($1)", f"{self.schema}.facts"
@@ -290,6 +296,25 @@ class PostgresStore(Pool):
             await connection.execute(
                 _CREDENTIAL.format(schema=self.schema), f"credential {mine}"
             )
+
+    async def _check_writable(self, connection: Connection) -> None:
+        """Raise JournalError if the server refuses changes."""
+        if await connection.fetchval("SHOW transaction_read_only") != "on":
+            return
+        is_standby = await connection.fetchval("SELECT pg_is_in_recovery()")
+        raise JournalError(f"{self._name}: {STANDBY if is_standby else READ_ONLY}")
+
+    def _schema_of(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str]:
+        """
+        Return the schema of *base_url* and the credential *mine*, which may have to be created.
+
+        First one that is there (``find``); then one that was created for the first client that opens it
+        (``_adopt``); then the one that is named after both.
+        """
+        found = yield from self.find(base_url, mine, same_mode=same_mode)
+        if found is None:
+            found = yield from self._adopt(base_url)
+        return found or self._own_schema(base_url, mine)
 
     async def _only_one(self, connection: Connection) -> str:
         """Return the only schema of this name; raise JournalError if there are several, or none."""
@@ -404,7 +429,9 @@ class PostgresStore(Pool):
         ``None`` if there is no such schema, or somebody has it.  The caller holds the lock of this name.
         """
         schema = f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
-        if self.how.it is None or not (yield _IS_THERE, (f"{schema}.facts",))[0][0]:
+        if not self.how.is_of_credential:
+            return None
+        if not (yield _HAS_TABLE, (f"{schema}.facts",))[0][0]:
             return None
         taken = yield _OWN.format(schema=schema), (base_url,)
         return schema if taken else None
@@ -423,7 +450,7 @@ class PostgresStore(Pool):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
-                    texts = ("'{}'".format(text.replace("'", "''")) for text in array)
+                    texts = ("'{}'".format(each.replace("'", "''")) for each in array)
                     statement = statement.replace(
                         f"${number}::", f"ARRAY[{', '.join(texts)}]::"
                     )
@@ -440,7 +467,7 @@ class PostgresStore(Pool):
                 of several.
         """
         own = self._own_schema(base_url, mine)
-        if (yield _IS_THERE, (f"{own}.facts",))[0][0]:
+        if (yield _HAS_TABLE, (f"{own}.facts",))[0][0]:
             return own
         others: list[str] = []
         prefix = own.removesuffix(own.rpartition("_")[2])
@@ -480,8 +507,8 @@ class PostgresStore(Pool):
         place = await self._dialect.run(connection, place_of())
         if wrong_with_place(before, place) is None:
             return
-        if self.how.it is not None:
-            self._is_there(before, place)
+        if self.how.asks_people:
+            self._is_same_place(before, place)  # It raises PlaceError.
         self.commons.stored.clear()
         self._place = await in_transaction(
             connection,
@@ -499,7 +526,7 @@ class PostgresStore(Pool):
         try:
             self._place = await self.run(self._checked_place)
         except PlaceError:
-            # what is enqueued from now on cannot have been sent
+            # What is enqueued from now on cannot have been sent.
             if self.how.kind == "outbox":
                 await self.rows(_NOTE_LAST, _note(await self.run(place_of)))
             raise
@@ -518,30 +545,36 @@ class PostgresStore(Pool):
             (),
         )
         before = {name.removeprefix("place "): value for name, value in found}
-        is_copy = self._restored or not (self._moved or self._is_there(before, place))
+        is_complete = self._moved or self._is_same_place(before, place)
+        is_copy = self._restored or not is_complete
         for name, value in place.items():
             yield SET, (f"place {name}", value)
         if is_copy:
             self.marks += 1
-            noted = yield FIND, (_note(place),)
+            noted = yield SELECT_LOCKED, (_note(place),)
             yield from mark_restored(int(noted[0][0]) if noted else None)
         return place
 
-    def _is_there(self, before: dict[str, str], place: dict[str, str]) -> bool:
-        """Return whether *place* is the one *before*; raise if it is not, and people must be asked."""
+    def _is_same_place(self, before: dict[str, str], place: dict[str, str]) -> bool:
+        """
+        Return whether *place* is the one *before*.
+
+        Raises:
+            PlaceError: It is not, and a person has to say whether the store is complete.
+        """
         what = wrong_with_place(before, place)
         if what is None:
             return True
         if self._restored or self._moved:
             return False
         words = f"{self.how.kind} {self._called}: {what}"
-        if self.how.it is None:
+        if not self.how.asks_people:
             log.error(SETTLED, words)
             return False
         raise PlaceError(
             f"{words}. Its last sends may be missing, so nothing was sent. If nothing is missing (a clean "
-            f"switch-over), run {self.how.it} with --moved (moved=True). Otherwise run it with --restored "
-            "(restored=True), which settles what may have been sent before it sends."
+            f"switch-over), run {self.how.run_by} with --moved (moved=True). Otherwise run it with "
+            "--restored (restored=True), which settles what may have been sent before it sends."
         )
 
     async def aclose(self) -> None:
@@ -583,7 +616,7 @@ class PostgresStore(Pool):
             and self._place is not None
             and self._place.get("entries") not in (None, found[0][-1])
         ):
-            # new ones check why the table is another one
+            # The table is another one: new connections check why (``connected``).
             await self._pool.expire_connections()
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
@@ -600,7 +633,7 @@ class PostgresStore(Pool):
         if not rows:
             return []
         found = await self.entries(
-            "e.seq {any 1 bigint} AND e.lane > 0 AND e.done_at IS NULL ORDER BY e.place",
+            f"e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN} ORDER BY e.place",
             [seq for seq, _ in rows],
         )
         if behind := {seq for seq, is_behind in rows if is_behind}:
@@ -742,9 +775,9 @@ def _dialect_in(schema: str, how: Opening) -> PostgresDialect:
     return PostgresDialect(
         *(["counted"] if how.counted else []),
         s=f"{schema}.",
-        told="AND taker IS NOT NULL"
-        if how.kind == "journal"
-        else "",  # its keys note who gives secrets
+        # The application gets the verdicts of a client's journal by their keys.  Its ``unheard`` only notes
+        # who gives secrets.
+        told="AND taker IS NOT NULL" if how.kind == "journal" else "",
         part=str(randrange(_PARTS)),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",
@@ -756,7 +789,7 @@ def _dialect_in(schema: str, how: Opening) -> PostgresDialect:
     )
 
 
-def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
+def _pop_settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
     """Remove the name and the silence from the *query* of an address, and return them; both are checked."""
     what = f"the {kind}'s address"
     for other in ({"batch", "journal", "outbox"} - {kind}) & {*query}:
@@ -773,14 +806,14 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
         silence = float(query.pop("silence", 10.0))
     except ValueError as error:
         raise ConfigurationError(f"{what}: {error}. Use numbers.") from None
-    if not 1 <= silence <= _LONGEST:  # nor NaN
+    if not 1 <= silence <= _LONGEST:  # This refuses NaN, too.
         raise ConfigurationError(
             f"{what}: silence is out of range. Use 1 to {_LONGEST} seconds."
         )
     return called, silence
 
 
-def _starts_away(kind: str, query: dict[str, str]) -> bool:
+def _pop_starts_away(kind: str, query: dict[str, str]) -> bool:
     """Remove ``starts_away`` from the *query* of an address, and return whether it is there."""
     given = query.pop("starts_away", None)
     if given not in {None, "true"}:

@@ -23,7 +23,7 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from invsvc_async.durable.store.facts import FIND, SET
+from invsvc_async.durable.store.facts import SELECT_LOCKED, SET
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.flush import flush
 from invsvc_async.storage.private_file import own_private
@@ -85,7 +85,7 @@ NOT_RESTORED: Final = Mark(through=0, since=None, is_open=False)
 
 def marked() -> Script[Mark]:
     """Return what is noted, or ``NOT_RESTORED``."""
-    found = yield FIND, (FACT,)
+    found = yield SELECT_LOCKED, (FACT,)
     return _mark_in(found[0][0]) if found else NOT_RESTORED
 
 
@@ -95,6 +95,7 @@ def mark_restored(through: int | None = None) -> Script[None]:
     [(since,)] = yield _LATEST, ()
     earlier = yield from marked()
     if earlier.is_open:
+        # What was lost by an earlier restore is still looked for, so it counts from then on.
         since = earlier.since
     yield (
         SET,
@@ -137,20 +138,17 @@ def place_of() -> Script[dict[str, str]]:
     if timeline is None:
         raise ConnectionError("it is a standby, or still recovers")
     place = {"timeline": timeline, "database": database}
-    if entries is not None:  # otherwise statements fail
+    if entries is not None:  # Without the table, the statements of the store fail.
         place["entries"] = entries
     if (yield _MAY_ASK, ())[0][0]:
         [(place["system"],)] = yield _SYSTEM, ()
     return place
 
 
-# --- of a file
+# --- The place of a file is known by the count of its sends.
 
 _NOTE = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _LENGTH = 80  # bytes of the file: one that is written at once has no torn state
-
-
-_ANOTHER = "the file {beside} belongs to another journal"
 
 
 class CountedSends(NamedTuple):
@@ -160,46 +158,68 @@ class CountedSends(NamedTuple):
     sends: int
 
 
-_DAMAGED = CountedSends("", -1)  # what a file says that cannot be read
+_DAMAGED = CountedSends("", -1)  # the count of a file that cannot be read
+_OR_RESTORED = (
+    "Nothing was sent. If nothing newer exists, run {it} with --restored (restored=True), which settles "
+    "what may have been sent before it sends."
+)
 
 
-def wrong_with(journal: CountedSends | None, beside: CountedSends | None) -> str | None:
+class CopyFault(NamedTuple):
+    """
+    What is wrong with a journal: *what*, and the *advice* of errors, in whole sentences.
+
+    Both are formats: in *what*, ``{beside}`` is the name of the file beside it; in *advice*, ``{it}`` what a
+    person runs.
+    """
+
+    what: str
+    advice: str
+
+
+def wrong_with(
+    journal: CountedSends | None, beside: CountedSends | None
+) -> CopyFault | None:
     """
     Return what is wrong with a journal that has the count *journal* beside a file with the count *beside*.
 
     A count of ``None`` stands for a journal that is new, or a file that has no count yet.
     """
     if beside == _DAMAGED:
-        return "the file {beside} is damaged, so whether this is an older copy is not known"
+        return CopyFault(
+            "the file {beside} is damaged, so whether this is an older copy is not known",
+            _OR_RESTORED,
+        )
     if beside is None:
         if journal is None or not journal.sends:
             return None
-        return (
+        return CopyFault(
             "the file {beside} is missing or empty, so this may be a copy, and later sends may be in another "
-            "journal. If it was moved, move that file too, or run {it} with --moved"
+            "journal",
+            "If it was moved, move that file too, or run {it} with --moved. "
+            + _OR_RESTORED,
         )
     if journal is None:
         if not beside.sends:
             return None
-        return (
-            f"it is new, but {{beside}} counts {beside.sends:,} sends of a journal that was here. Put that "
-            "journal back. For another journal, choose another path, or delete that file"
+        return CopyFault(
+            f"it is new, but {{beside}} counts {beside.sends:,} sends of a journal that was here",
+            "Put that journal back. For another journal, choose another path, or delete that file. "
+            + _OR_RESTORED,
         )
     if journal.epoch != beside.epoch:
-        return f"{_ANOTHER}. Put that journal back, or the right file"
+        return CopyFault(
+            "the file {beside} belongs to another journal",
+            "Put that journal back, or the right file. Nothing was sent.",
+        )
     missing = beside.sends - journal.sends
     if missing <= 0:
         return None
     sends = "send" if missing == 1 else f"{missing:,} sends"
-    return (
-        f"it is an older copy, which lacks the last {sends}. Put the newest file back"
+    return CopyFault(
+        f"it is an older copy, which lacks the last {sends}",
+        f"Put the newest file back. {_OR_RESTORED}",
     )
-
-
-_OTHERWISE = (
-    "Nothing was sent. If nothing newer exists, run {it} with --restored (restored=True), which settles "
-    "what may have been sent before it sends"
-)
 
 
 def fact(connection: sqlite3.Connection, name: str) -> str | None:
@@ -252,22 +272,14 @@ class Epoch:
         )
         wrong = wrong_with(journal, beside)
         restored = self._how.restored
-        if wrong is not None and not (restored or (self._how.moved and beside is None)):
-            if self._how.it is not None:
-                advice = (
-                    "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
-                )
-                words = f"{wrong}. {advice}.".format(
-                    beside=self._path.name, it=self._how.it
-                )
-                raise JournalError(f"{self._name}: {words}")
-            what = wrong.partition(". ")[0].format(beside=self._path.name)
-            log.error(SETTLED, f"{self._name}: {what}")
+        is_accepted = restored or (self._how.moved and beside is None)
+        if wrong is not None and not is_accepted:
+            self._refuse_or_log(wrong)
             restored = True
         known = journal or beside or _DAMAGED
         sends = max(known.sends, 0 if beside is None else beside.sends, 0)
-        # so that other copies are older from now on
-        sends += restored or wrong is not None
+        if restored or wrong is not None:
+            sends += 1  # Other copies of this journal are older from now on.
         epoch = known.epoch or token_hex(16)
         with transaction(connection, "BEGIN IMMEDIATE"):
             connection.execute(_NOTE, ("epoch", epoch))
@@ -281,8 +293,22 @@ class Epoch:
         self._write()
         flush(self._number)
 
-    def ended(self, connection: sqlite3.Connection, sends: int | None) -> None:
-        """Repeat in the file that *sends* more were stored; ``None`` if how many is not known."""
+    def _refuse_or_log(self, wrong: CopyFault) -> None:
+        """Raise JournalError if people must be asked what is *wrong*; otherwise only log it."""
+        what = wrong.what.format(beside=self._path.name)
+        words = f"{self._name}: {what}"
+        if not self._how.asks_people:
+            log.error(SETTLED, words)
+            return
+        advice = wrong.advice.format(it=self._how.run_by)
+        raise JournalError(f"{words}. {advice}")
+
+    def note_sends(self, connection: sqlite3.Connection, sends: int | None) -> None:
+        """
+        Repeat in the file that *sends* more were stored.
+
+        ``None``: how many is not known, so the journal is asked for its count.
+        """
         if sends == 0:
             return
         count = (
@@ -304,7 +330,7 @@ class Epoch:
             text = self._path.read_bytes()
         except FileNotFoundError:
             return None
-        # a kill or power cut came before its first count: nothing was sent yet
+        # A kill or power cut came before its first count: nothing was sent yet.
         if not text.strip(b"\0"):
             return None
         try:

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from invsvc_async.concurrency.cancellation import finished
 from invsvc_async.durable.entry import (
+    CHANGING,
     ENTRY,
-    SENT,
-    SET_SENT,
+    SET_CHANGING,
     LostLaneError,
     State,
     columns_of,
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.store.conditions import ONLY_LANE, OPEN
 from invsvc_async.durable.store.due import IS_BEHIND
 from invsvc_async.durable.store.restored import Epoch, fact
 from invsvc_async.durable.store.tables import (
@@ -77,18 +78,18 @@ _IN_USE = {
 _IN_USE_OTHERWISE = "Wait for that process, stop it, or use another path."
 _GONE = "was dropped, or is done. Nothing is sent for it."
 # The lock of the file shows that whoever had it before is dead.
-_FREE = "UPDATE lanes SET owner = NULL"
+_FREE_ALL_LANES = "UPDATE lanes SET owner = NULL"
 _STORE: Final = f"""
-UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 seq:bigint {SENT}}}
-    WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
+UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 seq:bigint {CHANGING}}}
+    WHERE e.seq = given.seq AND e.{OPEN} {{changed}}
 """
 _STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
-_OPEN: Final = (
-    "e.lane = 1 AND e.place > $1 AND e.done_at IS NULL ORDER BY e.place LIMIT $2"
+_OPEN_AFTER: Final = (
+    f"e.lane = {ONLY_LANE} AND e.place > $1 AND e.{OPEN} ORDER BY e.place LIMIT $2"
 )
 # The same, and whether each waits behind one that is not due.
 _OPEN_IN_ORDER: Final = (
-    f"SELECT {ENTRY}, {IS_BEHIND} FROM {{s}}entries AS e WHERE {_OPEN}"
+    f"SELECT {ENTRY}, {IS_BEHIND} FROM {{s}}entries AS e WHERE {_OPEN_AFTER}"
 )
 _LEFT: Final = """
 INSERT INTO {s}states AS s (thing, place, team, state, stamp)
@@ -99,7 +100,8 @@ WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place
     state = excluded.state, stamp = excluded.stamp
 """
 
-# otherwise it looks for one through all it knows, 3,000 instructions
+# Without an adapter for this type, sqlite3 looks through all that it knows for each value: 3,000
+# instructions.
 sqlite3.register_adapter(State, int)
 
 
@@ -110,29 +112,31 @@ class SqliteStore:
     A file that was put back from an older copy is recognised by the file ``.epoch`` beside it.
     """
 
-    silence: float = inf
-    starts_away: bool = False  # a file is there, or cannot be used
-    marks: int = 0  # at its opening alone
-    hurried = nullcontext  # a file answers soon
+    # What follows is of use for a database only, and is constant here.
+    silence: float = inf  # The lock of the file shows who lives.
+    starts_away: bool = False  # A file is there, or cannot be used.
+    marks: int = 0  # That the file was restored is only found at its opening.
+    hurried = nullcontext  # A file answers soon, so nothing has to be given up early.
 
     def __init__(self, path: str | Path, how: Opening) -> None:
-        # the file has one owner, also through links
+        # The file has one owner, also if it is opened through links.
         self.path: Path = Path(path).resolve()
         check_path(str(path), "journal")
         self._name = f"journal {self.path}"
         self.how: Opening = how
         self._same = SameFile(self.path, self._name, "all that use it")
         self._writer: Writer | None = None
-        # the one before, whose thread may still have the file
+        # The writer before, whose thread may still have the file.
         self._ending: Writer | None = None
-        # the opening: the check of a large file takes a minute
+        # Ends an opening early: the check of a large file takes a minute.
         self._given_up = threading.Event()
         self.version: int = 0  # of its tables, once it is open
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
-        # that is not sure: claims of keys, for example, are stored so, too
+        # Something else than puts has changed the file, such as a claim of a key, which may store an entry as
+        # about to be sent: so ``_sends`` may be too low, and the file's own count is read.
         self._recount = False
         beside = self.path.with_name(f"{self.path.name}.epoch")
         self._epoch = Epoch(beside, self._name, DIALECT, how)
@@ -147,7 +151,8 @@ class SqliteStore:
             JournalError: Another process owns the file; the file is damaged, not of this kind, or of another
                 version; the folder is not writable.
         """
-        del core, same_mode  # of each entry that is settled
+        # Base URL and credential are checked by those that use the store: ``Facts.check_client``.
+        del core, same_mode
         if self._writer is None:
             if self._ending is not None:
                 await self._ending.stop()
@@ -247,7 +252,7 @@ class SqliteStore:
         """
         Return up to *each* entries that are not done, in their order, without the entries *held*.
 
-        A file has one lane.
+        *places* has the place after which to begin, of the only lane of a file.
         """
         [after] = places.values()
         found = await self._next_open(after, each + len(held))
@@ -256,7 +261,7 @@ class SqliteStore:
 
     async def _next_open(self, after: int, most: int) -> list[Entry]:
         if self.how.kind != "outbox":  # nothing waits for its time
-            return await self.entries(_OPEN, after, most)
+            return await self.entries(_OPEN_AFTER, after, most)
         rows = await self.rows(_OPEN_IN_ORDER, after, most)
         found = await self._with_commons([entry_in(row[:-1]) for row in rows])
         for entry, row in zip(found, rows, strict=True):
@@ -316,9 +321,9 @@ class SqliteStore:
         with suppress(OSError, sqlite3.Error):  # the next opening says what is wrong
             if not self.path.is_file():
                 return
-            log = self.path.with_name(f"{self.path.name}-wal")
+            wal = self.path.with_name(f"{self.path.name}-wal")
             place = f"{self.path.as_uri()}?mode=ro"
-            if not log.exists():  # it would be created
+            if not wal.exists():  # It would be created.
                 place += "&immutable=1"
             with closing(sqlite3.connect(place, uri=True, timeout=0)) as connection:
                 self._check_application(connection)
@@ -394,7 +399,7 @@ class SqliteStore:
         if self.how.reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            # it is known to be a journal, and its log gets the same mode
+            # The file is known to be a journal by now, and its log gets the same mode.
             make_database_private(self.path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -406,10 +411,10 @@ class SqliteStore:
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             self.version = DIALECT.run(connection, check(self._name, self.how))
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
-            check_file(
-                connection, self._name, self._given_up.is_set
-            )  # a key that an index lost would be sent again as new
-        self.commons.stored.clear()  # of an earlier opening: it may be an older copy now
+            # A key that an index had lost would be sent again as new.
+            check_file(connection, self._name, self._given_up.is_set)
+        # The file may be an older copy of the one that was open before.
+        self.commons.stored.clear()
         self._load_commons(connection)
         if not self.how.reading:
             connection.execute(
@@ -418,7 +423,7 @@ class SqliteStore:
             )
             self._epoch.begin(connection)
             self._upgrade(connection)
-            connection.execute(_FREE)
+            connection.execute(_FREE_ALL_LANES)
             connection.execute("DELETE FROM members")
         self._same.remember()
 
@@ -446,6 +451,7 @@ class SqliteStore:
     def _store_group(
         self, connection: sqlite3.Connection, values: list[Put]
     ) -> list[JournalError | None]:
+        """Store what was put; return the error of each, or nothing if all were stored."""
         new, sent, lefts = latest(values)
         self._sends += [entry.state for entry, _, _ in (*new, *sent)].count(
             State.SENDING
@@ -453,11 +459,8 @@ class SqliteStore:
         fresh = self.commons.fresh()
         lost = set[int | str]()
         # Usually it is one statement, which is its own transaction.
-        with (
-            transaction(connection)
-            if new or lefts or fresh or len(sent) > MOST
-            else nullcontext()
-        ):
+        is_one_statement = not (new or lefts or fresh or len(sent) > MOST)
+        with nullcontext() if is_one_statement else transaction(connection):
             if fresh:
                 connection.executemany(
                     "INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh
@@ -474,7 +477,7 @@ class SqliteStore:
             )
         if not lost:
             return []
-        self._recount = True  # fewer were stored
+        self._recount = True  # Fewer were stored than ``_sends`` has.
         return [
             LostLaneError(f"entry {entry.key!r} {_GONE}")
             if (entry.seq or entry.key) in lost
@@ -490,7 +493,7 @@ class SqliteStore:
         stored, self._storing = self._storing, []
         if is_clean:
             self.commons.stored.update(stored)
-        self._epoch.ended(connection, sends)
+        self._epoch.note_sends(connection, sends)
 
 
 def _store(

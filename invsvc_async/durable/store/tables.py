@@ -4,7 +4,8 @@ The tables of a store of writes, the same in SQLite and PostgreSQL.
 =========  ============================================================================================
 facts      what holds for the whole store, by name
 commons    common parts of intents, by number
-members    the processes that use it, with their last signs of life; ``sends`` is -1 once one has ended
+members    the processes that use it, with their last signs of life; ``sends`` is 1 of those that send, 0 of
+           others, and -1 of those that have ended
 lanes      parts of the store, each with the token of the process that owns it; ``NULL``: nobody does
 entries    the writes
 unheard    verdicts that nobody has acknowledged; ``taker`` is the process that has one
@@ -30,7 +31,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from invsvc_async.durable.entry import SENT, Entry, State, columns_of
+from invsvc_async.durable.entry import CHANGING, Entry, State, columns_of
+from invsvc_async.durable.store.conditions import ASIDE, IN_LANE, OPEN
 from invsvc_async.durable.store.facts import TAKER
 from invsvc_async.durable.store.migrations import schema_of
 from invsvc_async.errors import JournalError
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.states import Left
     from invsvc_async.storage.dialect import Cell, Script
 
-Put: TypeAlias = "tuple[Entry, OwnedLane, Left | None]"  # an entry, and the state in which it left its thing
+# An entry, the lane of this process that it is in, and what its write left of the thing.
+Put: TypeAlias = "tuple[Entry, OwnedLane, Left | None]"
 
 
 _COUNT: Final = """
@@ -52,7 +55,8 @@ _COUNT: Final = """
     FROM {rows 1 state:smallint verdict:text flags:smallint many:bigint} WHERE true
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
 """
-# A new entry is inserted.  One that another process has taken over is in another lane, and stays as it is.
+# A write of a client without a key of the user's own: it enters as being sent, in no order (place 0), and has
+# no digest.  An entry that another process has taken over is in another lane, and stays as it is.
 _KEEP: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}})
@@ -60,7 +64,7 @@ INSERT INTO {{s}}entries AS e
     (place, key, lane, digest, operation, state, common, intent, verdict, outcome, done_at)
 SELECT 0, given.key, given.lane, '', given.operation, given.state, given.common, given.intent, given.verdict,
     given.outcome, given.done_at
-FROM turn CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text {SENT}}}
+FROM turn CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text {CHANGING}}}
     JOIN owned ON owned.id = given.lane AND owned.owner = given.token WHERE true
 ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common, intent = excluded.intent,
     verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
@@ -76,21 +80,37 @@ class Opening:
 
     A new one has so many *lanes* (0: each process makes its own), and with *counted*, it counts its entries.
 
-    *it* is what errors advise to run: with it, a store that may lack sends, because it was put back from a
-    copy or is one, is refused, unless it is *restored*, which marks it so, or *moved*, which accepts it as
-    complete.  Without, that is logged, and what is open is settled as if it had been sent since.
+    *run_by* is how errors call what a person runs with the store, such as ``"the batch"``; ``None`` for a
+    client's journal, for which nobody runs anything.  So it also decides about what needs a person: see
+    ``asks_people`` and ``is_of_credential``.
 
-    With *reading*, nothing is changed, and another process may own a file.
+    A store that was *restored* is marked so; one that was *moved* is accepted as complete.  With *reading*,
+    nothing is changed, and another process may own a file.
     """
 
     kind: str
     lanes: int = 0
     counted: bool = False
-    it: str | None = None
+    run_by: str | None = None
     create: bool = True
     reading: bool = False
     restored: bool = False
     moved: bool = False
+
+    @property
+    def asks_people(self) -> bool:
+        """
+        Whether a store that may lack sends, because it was put back from a copy or is one, is refused.
+
+        A person then says whether it is *restored* or *moved*.  Otherwise it is logged, and what is open is
+        settled as if it had been sent since.
+        """
+        return self.run_by is not None
+
+    @property
+    def is_of_credential(self) -> bool:
+        """Whether each credential of a base URL has a store of its own, in PostgreSQL."""
+        return self.run_by is not None
 
 
 _TABLES: Final = (
@@ -119,16 +139,16 @@ _TABLES: Final = (
         before bigint
     )
     """,
-    "CREATE INDEX open_in_lane ON {s}entries (lane, place) WHERE done_at IS NULL",
-    "CREATE INDEX open_of_team ON {s}entries (team, place) WHERE done_at IS NULL AND lane > 0",
-    """
-    CREATE INDEX open_of_thing ON {s}entries (thing, place)
-        WHERE done_at IS NULL AND thing IS NOT NULL
+    f"CREATE INDEX open_in_lane ON {{s}}entries (lane, place) WHERE {OPEN}",
+    f"CREATE INDEX open_of_team ON {{s}}entries (team, place) WHERE {OPEN} AND {IN_LANE}",
+    f"""
+    CREATE INDEX open_of_thing ON {{s}}entries (thing, place)
+        WHERE {OPEN} AND thing IS NOT NULL
     """,
-    "CREATE INDEX due_in_lane ON {s}entries (lane, due_at, place) WHERE done_at IS NULL AND lane < -1",
-    """
-    CREATE INDEX waiting_of_thing ON {s}entries (thing, place)
-        WHERE done_at IS NULL AND lane < -1 AND thing IS NOT NULL
+    f"CREATE INDEX due_in_lane ON {{s}}entries (lane, due_at, place) WHERE {OPEN} AND {ASIDE}",
+    f"""
+    CREATE INDEX waiting_of_thing ON {{s}}entries (thing, place)
+        WHERE {OPEN} AND {ASIDE} AND thing IS NOT NULL
     """,
     "CREATE INDEX not_applied ON {s}entries (verdict, seq) WHERE verdict <> 'applied'",
     f"CREATE INDEX unknown_of_thing ON {{s}}entries (thing) WHERE verdict = '{Verdict.UNKNOWN}'",
@@ -257,7 +277,12 @@ def is_old(how: Opening, version: int) -> bool:
 
 
 def latest(given: Iterable[Put]) -> tuple[list[Put], list[Put], list[tuple[Cell, ...]]]:
-    """Return the last put *given* for each entry: new entries, numbered entries, and rows of states left."""
+    """
+    Return the last put that was *given* for each entry.
+
+    First those of entries without a number, which are new or known by their keys; then those with one; then
+    the rows of what these left.
+    """
     new: dict[str, Put] = {}
     sent: dict[int, Put] = {}
     lefts: dict[int, tuple[Cell, ...]] = {}

@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.durable.store.conditions import IN_LANE, OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.storage.dialect import slices
 
@@ -26,35 +27,35 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries of one statement
-_OPEN: Final = "done_at IS NULL AND lane > 0"  # the condition of the index
+_IS_READY: Final = f"{OPEN} AND {IN_LANE}"  # the condition of the index
 # The next teams, $2 at most, that have something open: from $1 on, or after it.
 _TEAMS: Final = f"""
 WITH RECURSIVE found (team, many) AS (
-    SELECT (SELECT min(team) FROM {{s}}entries WHERE {_OPEN} AND team %s {{arg 1 text}}), 1
-    UNION ALL SELECT (SELECT min(team) FROM {{s}}entries WHERE {_OPEN} AND team > found.team), many + 1
+    SELECT (SELECT min(team) FROM {{s}}entries WHERE {_IS_READY} AND team %s {{arg 1 text}}), 1
+    UNION ALL SELECT (SELECT min(team) FROM {{s}}entries WHERE {_IS_READY} AND team > found.team), many + 1
         FROM found WHERE team IS NOT NULL AND many < {{arg 2 bigint}}
 ) SELECT team FROM found WHERE team IS NOT NULL
 """
 _FROM: Final = _TEAMS % ">="
 _AFTER: Final = _TEAMS % ">"
 # Only the first of a thing that is not done: those behind it wait for it.
-_IS_FIRST: Final = """
+_IS_FIRST: Final = f"""
 (thing IS NULL OR place = (
-    SELECT min(o.place) FROM {s}entries AS o WHERE o.thing = looked.thing AND o.done_at IS NULL
+    SELECT min(o.place) FROM {{s}}entries AS o WHERE o.thing = looked.thing AND o.{OPEN}
 ))
 """
 _LOOKED: Final = f"""
-SELECT seq, place, thing, lane FROM {{s}}entries WHERE team = %s AND {_OPEN} ORDER BY place LIMIT %s
+SELECT seq, place, thing, lane FROM {{s}}entries WHERE team = %s AND {_IS_READY} ORDER BY place LIMIT %s
 """
 # Not of all lanes, and not those that are under way: so of each team more are looked at than are asked for.
-_NEXT: Final = f"""
+_NEXT_OF_TEAMS: Final = f"""
 SELECT e.seq FROM {{rows 1 team:text many:bigint}} CROSS JOIN LATERAL (
     SELECT seq FROM ({_LOOKED % ("given.team", "{arg 4 bigint}")}) AS looked
     WHERE lane {{any 2 bigint}} AND (seq {{any 3 bigint}}) IS NOT TRUE AND {_IS_FIRST}
     ORDER BY place LIMIT given.many
 ) AS e
 """
-_NEXT_IN_FILE: Final = f"""
+_NEXT_OF_TEAM_IN_FILE: Final = f"""
 {{sqlite}}SELECT seq FROM ({_LOOKED % ("$1", "$2")}) AS looked WHERE {_IS_FIRST} ORDER BY place
 """
 
@@ -88,11 +89,13 @@ async def next_of_teams(
         seqs = await store.run(partial(_next_in_file, wanted, held))
     else:
         looked = max(wanted.values()) + len(held) + _AT_ONCE
-        rows = await store.rows(_NEXT, [*wanted.items()], [*lanes], [*held], looked)
+        rows = await store.rows(
+            _NEXT_OF_TEAMS, [*wanted.items()], [*lanes], [*held], looked
+        )
         seqs = [seq for (seq,) in rows]
     found: list[Entry] = []
     for some in slices(sorted(seqs), _AT_ONCE):
-        where = f"e.seq {{any 1 bigint}} AND {_OPEN} ORDER BY e.place"
+        where = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
         found += await store.entries(where, some)
     return found
 
@@ -103,6 +106,6 @@ def _next_in_file(
     known = {*held}
     seqs: list[int] = []
     for team, many in wanted.items():
-        rows = yield _NEXT_IN_FILE, (team, many + len(known))
+        rows = yield _NEXT_OF_TEAM_IN_FILE, (team, many + len(known))
         seqs += [seq for (seq,) in rows if seq not in known][:many]
     return seqs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.conditions import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.opening import Store
 
 
-_OPEN: Final = f"e.state < {State.DONE:d}"
+_OPEN: Final = f"e.{UNFINISHED}"
 _DONE: Final = f"e.state = {State.DONE:d}"
 _REMOVE: Final = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.members import SEEN, dead, living, member_of
 from invsvc_async.storage.dialect import slices
 
@@ -23,16 +24,18 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # verdicts that one statement acknowledges, or frees
+# The verdicts that $3 may give.  Beside what no living process has, these are its own: so this is not
+# ``unowned``.
 _UNHEARD: Final = f"""
 SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = $3 OR {dead("u.taker")}
     ORDER BY u.seq LIMIT {{arg 2 bigint}} {{skip}}
 """
 _GIVE: Final = "UPDATE {s}unheard SET taker = $1 WHERE seq {any 2 bigint}"
-HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
+DELETE_UNHEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
 _KEPT: Final = (
     "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2 {share}"
 )
-_FREE: Final = """
+_RELEASE_VERDICTS: Final = """
 UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'
 """
 _ACKNOWLEDGE: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
@@ -45,10 +48,9 @@ _COUNT: Final = (
     "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"
 )
 _COUNT_UNHEARD: Final = _COUNT % "unheard"
-# A journal keeps there who returns a secret; its verdicts are deleted once the application has had them.
-_COUNT_OF_JOURNAL: Final = (
-    _COUNT % f"entries WHERE done_at IS NULL AND state = {State.DONE:d}"
-)
+# In a client's journal ``unheard`` only says who returns a secret.  What the application has not had there
+# are entries that are done and still open.
+_COUNT_OF_JOURNAL: Final = _COUNT % f"entries WHERE {OPEN} AND state = {State.DONE:d}"
 
 
 async def take(store: Store, taker: str, limit: int) -> list[Entry]:
@@ -74,7 +76,7 @@ async def keeps(store: Store, taker: str, seq: int) -> bool:
 async def free(store: Store, seqs: Sequence[int], name: str) -> None:
     """Release the verdicts *seqs* that the process *name* has, for any taker."""
     for some in slices(seqs, _AT_ONCE):
-        await store.rows(_FREE, some, name)
+        await store.rows(_RELEASE_VERDICTS, some, name)
 
 
 async def acknowledge(store: Store, seqs: Sequence[int], taker: str) -> None:

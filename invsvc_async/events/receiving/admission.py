@@ -125,13 +125,13 @@ class Arrival:
     head: Head
 
 
-# nothing refers back to it
+# Without the garbage collector, because nothing that it has refers back to it.
 class Admitted(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     An event to be handled; one sent ``as a test`` only by the handler of tests.
 
-    ``sent`` says whether the service sends it again if it is not acknowledged; ``by`` is what authenticates
-    it.
+    ``sent`` says how often the service will send it: ``"once"``, or ``"until acknowledged"``. ``by`` is what
+    authenticates it.
     """
 
     event: Event
@@ -150,7 +150,16 @@ Verdict: TypeAlias = Admitted | Unreadable | Receipt
 
 
 def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
-    """Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it."""
+    """
+    Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it.
+
+    - A signature authenticates any event.
+    - A shared header authenticates a resource event, which the service does not sign.
+    - Whatever else comes is admitted only if ``accept_unsigned`` allows it for its family (``Trust.admit``):
+    an
+      event of a family that the service signs, without a signature, or an event without any proof.
+    - A test from the dashboard has no proof. It is admitted if both body and headers mark it as a test.
+    """
     proof = None
     try:
         proof = trust.prove(arrival.body, arrival.head, now)
@@ -164,17 +173,21 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
         )
     is_signed = isinstance(proof, Secret)
     is_resource = isinstance(event, ResourceEvent)
+    is_proven_by_header = proof is not None and is_resource
+    is_authenticated = is_signed or is_proven_by_header
     try:
-        if proof is None or not (is_signed or is_resource):
+        if not is_authenticated:
             trust.admit(event, proof)
     except EventError as error:
-        # Tests from the dashboard have no custom header; both body and headers must mark them.
-        if not (event.body_says_test and says_test(arrival.head)):
+        is_marked_as_test = event.body_says_test and says_test(arrival.head)
+        if not is_marked_as_test:
             return Receipt(401, "refused", event, without_frames(error))
     if event.is_test:
         return Admitted(event, "as a test", proof)
-    again = is_resource and not is_signed
-    return Admitted(event, "until acknowledged" if again else "once", proof)
+    # The service signs events of the families that it sends once, and repeats those that it does not sign. So
+    # a resource event that is signed is of a family that is not known yet, and may come only once.
+    is_repeated = is_resource and not is_signed
+    return Admitted(event, "until acknowledged" if is_repeated else "once", proof)
 
 
 def _judge_malformed(
@@ -183,7 +196,7 @@ def _judge_malformed(
     """Classify a malformed delivery; *proof* authenticates the body."""
     if proof is None:
         return Receipt(400, "unreadable", error=error)
-    if not has_body:  # the sender has sent one, so it is to come back
+    if not has_body:  # The sender has sent a body, so the delivery is to come back.
         _log.error(_NO_BODY)
         return Receipt(503, "unavailable", error=error, headers=COME_BACK)
     return Unreadable(error, proof)
@@ -206,13 +219,14 @@ def judge_head(
             return Receipt(401, "refused", error=without_frames(error))
         return None
     try:
-        # by a shared header: there is no signature, or no secret
+        # There is no signature, or no secret. So only a shared header can prove it.
         proof = trust.prove(b"", head, now)
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
-    all_are_signed = bool(trust.keys and trust.shared_headers)
-    is_open = trust.accept_unsigned and not all_are_signed
-    if proof is not None or is_open:
+    # With both a secret and a shared header, each family has a proof: ``accept_unsigned`` then opens nothing.
+    authenticates_all = bool(trust.keys and trust.shared_headers)
+    accepts_without_proof = trust.accept_unsigned and not authenticates_all
+    if proof is not None or accepts_without_proof:
         return None
     if says_test(head):
         return None if takes_tests else Receipt(200, "test")
@@ -246,6 +260,7 @@ def retired_match(trust: Trust, arrival: Arrival, now: float) -> Credential | No
     keys = tuple(key for key in trust.keys if is_retired(key, now))
     shared = tuple(header for header in trust.shared_headers if is_retired(header, now))
     try:
+        # At this time, none of them is retired yet.
         return Trust(keys, shared, accept_unsigned=False).prove(
             arrival.body, arrival.head, 0.0
         )
@@ -258,6 +273,10 @@ class TrustSource:
     The trust in deliveries, fetched anew after *max_age* seconds if an argument is a function.
 
     A function that fails is reported in the log, and what it returned before stays valid.
+
+    - ``known`` is what was fetched last. It stays the same object as long as a fetch changes nothing.
+    - ``at_hand`` returns it without waiting, and begins a fetch if it is old.
+    - ``newer`` waits for a fetch that begins after the call, which all share that ask before it begins.
     """
 
     def __init__(
@@ -279,7 +298,7 @@ class TrustSource:
         self.is_fixed: Final = self.known is not None
         self._began = self._fetched = float("-inf")
         self._fetching = asyncio.Lock()
-        self._next: asyncio.Task[bool] | None = None
+        self._next: asyncio.Task[bool] | None = None  # a fetch that has not begun
         self._under_way: set[asyncio.Task[bool]] = set()
         self._is_called = False  # the function, in its thread
 
@@ -290,7 +309,7 @@ class TrustSource:
             is_fetched
             and asyncio.get_running_loop().time() > self._fetched + self._max_age
         ):
-            self._later()
+            self._next_fetch()
         return self.known
 
     async def newer(self, known: Trust | None) -> Trust | None:
@@ -300,7 +319,7 @@ class TrustSource:
         If that cannot be found out, it raises ``ConfigurationError``.
         """
         if self.known is known and not self.is_fixed:
-            fetching = self._later()  # all who wait for it share it
+            fetching = self._next_fetch()
             try:
                 is_fetched = await asyncio.shield(fetching)
             except asyncio.CancelledError:
@@ -321,8 +340,8 @@ class TrustSource:
         self._next = None
         self._fetching = asyncio.Lock()
 
-    def _later(self) -> asyncio.Task[bool]:
-        """Return a fetch that has not begun yet."""
+    def _next_fetch(self) -> asyncio.Task[bool]:
+        """Return the fetch that has not begun yet; there is at most one."""
         if self._next is None or self._next.done():
             self._next = asyncio.create_task(
                 self._fetch(), name="invsvc events secrets"
@@ -336,7 +355,10 @@ class TrustSource:
         loop = asyncio.get_running_loop()
         async with self._fetching:
             await asyncio.sleep(max(0.0, self._began + _PAUSE - loop.time()))
-            self._next = None  # who comes from now on needs another one
+            # From here on, what the functions return may be older than a call of ``newer``, which so needs
+            # another fetch. Before, while this waited for the pause between fetches, calls could share this
+            # one.
+            self._next = None
             self._began = loop.time()
             try:
                 async with asyncio.timeout(_LIMIT):
@@ -351,8 +373,7 @@ class TrustSource:
                 )
                 return False
             self._fetched = self._began
-            # else the same object shows that nothing has changed
-            if trust != self.known:
+            if trust != self.known:  # Otherwise ``known`` stays the same object.
                 self.known = trust
             return True
 
@@ -368,7 +389,7 @@ class TrustSource:
         if not callable(source):
             return source
         if self._is_called:
-            raise TimeoutError  # the call of before has not ended yet
+            raise TimeoutError  # The call before has not ended yet.
 
         def call() -> object:
             self._is_called = True

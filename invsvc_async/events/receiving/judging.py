@@ -1,4 +1,8 @@
-"""Whether deliveries are genuine, by secrets that may be renewed meanwhile."""
+"""
+Whether deliveries are genuine, by secrets that may be renewed meanwhile.
+
+``admission`` has the rules, for given secrets; this asks for the secrets, and judges again by newer ones.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,11 @@ _log: Final = logging.getLogger("invsvc_async.events")
 
 
 class AnswerTimes:
-    """The times by which deliveries are to be answered, of the event loop that was used last."""
+    """
+    The times by which deliveries are to be answered.
+
+    All deliveries of an event loop share one timer. Only that of the loop which was used last is kept.
+    """
 
     def __init__(self) -> None:
         self._deadlines: Deadlines | None = None
@@ -72,6 +80,7 @@ class Judge:
     async def verdict(self, until: float, arrival: Arrival) -> Verdict:
         """Return the verdict on a delivery, of which the body is there. Waits until the loop time *until*."""
         source = self._source
+        # Fixed secrets need no look at their age; most deliveries are admitted by what is known.
         trust = source.known if source.is_fixed else source.at_hand()
         verdict: Verdict | None = None
         if trust is not None:
@@ -80,7 +89,7 @@ class Judge:
         if isinstance(verdict, Admitted):
             return verdict
         verdict = await self._judged(until, arrival, self._by_all, verdict)
-        assert verdict is not None  # there is a body
+        assert verdict is not None  # Of a delivery with a body, there is one.
         return verdict
 
     def _by_head(self, trust: Trust, head: Head) -> Receipt | None:
@@ -101,20 +110,24 @@ class Judge:
         judging: Callable[[Trust, Arrival], V | None],
         verdict: V | None = None,
     ) -> V | Receipt | None:
-        """Return the *verdict* so far; if it is a refusal, or there is none, the one by newer secrets."""
+        """
+        Return the verdict of *judging*, by newer secrets if those that are known refuse the delivery.
+
+        *verdict* is that by the known ones, if there is one yet. First the secrets are fetched, if none are
+        known; then the delivery is judged by them; if that refuses it, newer ones are asked for, and if there
+        are any, it is judged by them.
+        """
         trust = self._source.at_hand()
         try:
             with self._times.within(until):
                 trust = trust or await self._source.newer(None)
-                assert trust is not None  # or it would have raised
+                assert trust is not None  # ``newer`` raises otherwise.
                 verdict = verdict or judging(trust, arrival)
                 newer = (
                     await self._source.newer(trust) if _is_refusal(verdict) else None
                 )
-        except (
-            ConfigurationError,
-            TimeoutError,
-        ) as failure:  # the secrets are not known
+        except (ConfigurationError, TimeoutError) as failure:
+            # The secrets are not known, or newer ones cannot be asked for.
             return self._tally.unavailable(SECRETS, failure)
         if newer is not None:
             trust = newer
@@ -137,4 +150,5 @@ class Judge:
 
 
 def _is_refusal(verdict: object) -> bool:
+    """Return whether *verdict* says that the delivery is not genuine."""
     return isinstance(verdict, Receipt) and verdict.status == 401

@@ -83,7 +83,11 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
     async def _bury(
         self, until: float, arrival: Arrival, unreadable: Unreadable
     ) -> Receipt:
-        """Store an authentic delivery that cannot be read as a dead letter, for a person to look at."""
+        """
+        Store an authentic delivery that cannot be read as a dead letter, for a person to look at.
+
+        In both modes; ``Inline`` has what stores results before an answer.
+        """
         found = Delivery(key=None, type="", body=arrival.body)
         left = until - asyncio.get_running_loop().time()
         return await self.inline.bury(found, unreadable.error, within=left)
@@ -91,13 +95,14 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
     async def _keep(self, until: float, event: Event) -> Receipt:
         """Store *event* for each of its handlers; the worker calls them."""
         first, *further = self.handlers.deliveries(event)
-        known = self.handlers.store
+        # The same store, if it can keep an event for each of several handlers; otherwise there is only one.
+        store_of_handlers = self.handlers.store
         try:
             with self.times.within(until):
-                if known is None:
+                if store_of_handlers is None:
                     new = await self.worker.store.put(first)
                 else:
-                    new = await known.put(first, further)
+                    new = await store_of_handlers.put(first, further)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self.tally.unavailable(STORE, failure, event)
         self.tally.failing.pop(STORE, None)

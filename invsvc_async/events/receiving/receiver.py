@@ -22,7 +22,6 @@ from invsvc_async.events.receiving.admission import (
     Arrival,
     Receipt,
     TrustSource,
-    Verdict,
 )
 from invsvc_async.events.receiving.body_room import BodyRoom
 from invsvc_async.events.receiving.catching_up import (
@@ -95,7 +94,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.verify import SecretsSource, SharedHeadersSource
 
 H = TypeVar("H", bound="EventHandler")
-# handlers of one kind of event
+# The handlers of one kind of event.
 OnSync = TypeVar("OnSync", bound="Callable[[SatInvoiceSynced], Awaitable[object]]")
 OnBatch = TypeVar(
     "OnBatch", bound="Callable[[InvoiceBatchCompleted], Awaitable[object]]"
@@ -106,13 +105,13 @@ OnOther = TypeVar("OnOther", bound="Callable[[OtherEvent], Awaitable[object]]")
 OnResource = TypeVar("OnResource", bound="Callable[[AnyResource], Awaitable[object]]")
 F = TypeVar("F", bound="FetchingHandler")
 M = TypeVar("M", bound="Middleware")
-V = TypeVar("V", bound="Verdict")
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MAKING_SYNC: Final = threading.Lock()
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
 _TO_LEAVE: Final = 1.0  # s that a cancelled closing waits for its end
-# of the time for which keys are kept: a signed event that is older is refused
+# The share of the time for which keys are kept after which a signed event is refused as too old: its key may
+# be forgotten soon.
 _OF_KEEP: Final = 0.95
 
 
@@ -200,6 +199,7 @@ class Receiver:
         if hand_over is not None:
             giving = handing_over(hand_over, stores_first=stores_first)
             self._handlers.add(giving, ("*",), {"name": NAME}, fetch=False)
+        # Tracing sets ``on_handling`` later.
         self._calls = HandlerCalls(self._current, self._tally, lambda: self.on_handling)
         self._worker = InboxWorker(
             self.store,
@@ -233,7 +233,7 @@ class Receiver:
         self._sync: SyncReceiver | None = None
         self._closing: asyncio.Task[None] | None = None
 
-    # one for each kind of event, so that type checkers compare it with that of the handler
+    # There is one for each kind of event, so that type checkers compare it with that of the handler.
     @overload
     def on(
         self,
@@ -435,7 +435,12 @@ class Receiver:
     def counted(
         self, until: float, receipt: Receipt, now: float | None = None
     ) -> Receipt:
-        """Count and log the answer to a delivery that had until the time *until* of the loop, or of *now*."""
+        """
+        Count and log the answer to a delivery that was to be answered until *until*; return the answer.
+
+        Both times are of the event loop, or of another clock, which then gives *now*. The delivery began the
+        deadline before *until*.
+        """
         seconds = (now or asyncio.get_running_loop().time()) - until + self.deadline
         self._tally.answered(receipt, seconds)
         level = logging.DEBUG if receipt.status < 300 else logging.WARNING
@@ -496,7 +501,7 @@ class Receiver:
         async for chunk in chunks:
             size = len(chunk)
             has_room = arriving.add(chunk)
-            del chunk  # what waits for the next one holds none
+            del chunk  # While this waits for the next one, it holds none.
             if not has_room:
                 return False
             if arriving.held > self.max_body_bytes:
@@ -674,18 +679,19 @@ class Receiver:
             self._closing is not None
             and self._closing.get_loop() is asyncio.get_running_loop()
         ):
-            await asyncio.wait({self._closing})  # it was cancelled, and goes on
+            await asyncio.wait({self._closing})  # It was cancelled, and goes on.
         if self._source.known is None:
             await self._source.newer(None)
         try:
             await self._current.open()
             await _open_store(self.store)
-        except BaseException as error:  # nobody else will close them
+        except BaseException as error:
+            # Nobody else will close them.
             await self._current.close()
             if isinstance(error, asyncio.CancelledError):
                 await self.store.close()
             raise
-        self._refuse_if_running()  # somebody else may have entered it meanwhile
+        self._refuse_if_running()  # Somebody else may have entered it meanwhile.
         self._worker.start()
         return self
 
@@ -710,7 +716,7 @@ class Receiver:
             )
 
     async def _close(self) -> None:
-        # so that each step is made whatever happens in another
+        # In reverse order, each step whatever happens in another: first the worker, last the store.
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             stack.push_async_callback(self._source.stop)

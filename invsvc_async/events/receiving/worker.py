@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.receiving.handlers import Handler, HandlerGroup, Handlers
 
-# with the attempt, from 1
+# Its last argument is the number of the attempt, from 1.
 Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"
-_Asked: TypeAlias = "dict[str, asyncio.Future[None]]"  # by handler: done once its claim is stored, or failed
+# By handler: done once its claim is stored, or has failed.
+_ClaimsMade: TypeAlias = "dict[str, asyncio.Future[None]]"
 
 _log: Final = logging.getLogger("invsvc_async.events")
 # s between the handler's timeout and the end of the lease, to store the result
@@ -65,7 +66,8 @@ class InboxWorker:
     """
     Handle the events in *store* with *handle*, which raises if it fails; *random* returns 0 to 1.
 
-    Only events for one of *handlers* are taken, or for none yet, if the store knows handlers.
+    If the store can keep events for each of several handlers, only those for one of *handlers* are taken, and
+    those that were stored before it was known who handles them.
     """
 
     def __init__(
@@ -82,11 +84,13 @@ class InboxWorker:
         self.tally: Final = tally
         self._handlers = handlers
         self._policy = handlers.policy
-        self._turns = 0
-        self._stir = asyncio.Event()
-        # with the end of its lease, by the loop's time
+        self._rounds = (
+            0  # of looks for events: each begins with another group of handlers
+        )
+        self._woken = asyncio.Event()
+        # The tasks of the events that are being handled, each with the end of its lease, by the loop's time.
         self._running: dict[asyncio.Task[None], float] = {}
-        self._loop: asyncio.Task[None] | None = None
+        self._working: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False
         self._watch = LoopWatch()
@@ -107,20 +111,24 @@ class InboxWorker:
     @property
     def is_running(self) -> bool:
         """Whether this worker handles the events in the store."""
-        return self._loop is not None and not self._loop.done() and not self._stopping
+        return (
+            self._working is not None
+            and not self._working.done()
+            and not self._stopping
+        )
 
     def start(self) -> None:
         """Start to take events, in a task of this loop; nothing of an earlier loop is used any more."""
         self._stopping = False
-        self._stir = asyncio.Event()
+        self._woken = asyncio.Event()
         self._running = {}
         self._upkeep.start()
-        self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
+        self._working = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
         """Read the store now, because an event was stored; warn once if no worker runs."""
         if self.is_running:
-            self._stir.set()
+            self._woken.set()
         elif not self._warned:
             self._warned = True
             _log.warning(
@@ -130,10 +138,10 @@ class InboxWorker:
     async def stop(self, *, grace: float) -> None:
         """Stop taking events, wait *grace* seconds for running handlers, then cancel and release these."""
         self._stopping = True
-        self._stir.set()
-        if self._loop is not None:
+        self._woken.set()
+        if self._working is not None:
             # It is not cancelled, because events that it is taking would wait for their lease to end.
-            await _ended({self._loop}, grace)
+            await _ended({self._working}, grace)
         await self._upkeep.stop(grace=grace)
         await _ended(self._running, grace)
 
@@ -145,25 +153,25 @@ class InboxWorker:
     async def _work(self) -> None:
         with self._watch:
             while not self._stopping:
-                self._stir.clear()
+                self._woken.clear()
                 pause = self._policy.poll
-                if self._room():
+                if self._free_places():
                     with survived(f"The event store failed; trying again in {pause} s"):
                         pause = await self._take()
                 if pause:
-                    await set_within(self._stir, pause)
+                    await set_within(self._woken, pause)
 
     async def _take(self) -> float:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
         groups = self._handlers.groups()
         pause = self._policy.poll
-        # each group is the first in its turn, so that none waits for ever
-        self._turns += 1
-        first = self._turns % len(groups)
+        # Each group is the first in its turn, so that none waits for ever.
+        self._rounds += 1
+        first = self._rounds % len(groups)
         started = False
         for group in (*groups[first:], *groups[:first]):
             now = asyncio.get_running_loop().time()
-            limit = self._room()
+            limit = self._free_places()
             if group.pace is not None:
                 limit = min(limit, group.pace.free(now))
                 if limit <= 0:
@@ -183,20 +191,24 @@ class InboxWorker:
             group.pace.use(len(entries), now)
         return self._start(entries)
 
-    def _room(self) -> int:
+    def _free_places(self) -> int:
+        """Return how many more events may be handled at the same time."""
         return self._policy.concurrency - len(self._running)
 
     def _start(self, entries: Sequence[Entry]) -> bool:
-        """Start what was taken.  Its leases began when the loop was free, or a little later."""
+        """
+        Start what was taken; return whether there was anything.
+
+        Its leases began when the loop was free for the last time, or a little later (``LoopWatch``), so their
+        ends are counted from then.
+        """
         for entry in entries:
             end = (
                 self._watch.free_until
                 + self._handlers.policy_of(entry).timeout
                 + _MARGIN
             )
-            task = asyncio.create_task(
-                self._run(entry, end - _MARGIN / 2), name=name_of(entry)
-            )
+            task = asyncio.create_task(self._run(entry, end), name=name_of(entry))
             self._running[task] = end
             task.add_done_callback(self._forget)
             task.add_done_callback(report_failure)
@@ -204,13 +216,13 @@ class InboxWorker:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
-        self._stir.set()
+        self._woken.set()
 
-    async def _run(self, entry: Entry, latest: float) -> None:
-        """Handle one event until the loop's time *latest*, just before its lease ends; store the result."""
+    async def _run(self, entry: Entry, end: float) -> None:
+        """Handle one event, and store the result before the loop's time *end*, at which its lease ends."""
         policy = self._handlers.policy_of(entry)
-        end = latest + _MARGIN / 2
-        # all leases ran out: it may kill the process every time
+        latest = end - _MARGIN / 2  # The rest of the margin is for storing the result.
+        # More attempts than are allowed: each lease ran out without a result. The event may kill the process.
         if entry.attempts > policy.attempts:
             await self.results.bury(
                 entry, f"not handled in {policy.attempts} attempts", end
@@ -229,6 +241,8 @@ class InboxWorker:
             event = parse(entry.body or b"")
             if entry.key is None:
                 check_delivered(event)
+            # First the store has to know for which handlers it is, and in which order. Then it is taken
+            # again.
             deliveries = self._handlers.to_assign(entry, event)
             if not deliveries:
                 await self._call(entry, event, policy.timeout, latest)
@@ -257,7 +271,7 @@ class InboxWorker:
             async with limit:
                 await self.handle(handler, event, entry.attempts)
         except TimeoutError as error:
-            if not limit.expired():  # a timeout of its own
+            if not limit.expired():  # It is a timeout of the handler's own.
                 raise
             raise TimeoutError(
                 f"the handler did not end within {seconds:g} s"
@@ -268,9 +282,9 @@ class Inline:
     """
     Claim events in the store of *worker*, and handle each event before it is answered.
 
-    A claim lasts for the *deadline* (s) of an answer, and a margin.
-    Each handler of an event claims it for itself, and all run at the same time.  An event that is sent only
-    once is stored with its body, so that the worker can retry it.
+    A claim lasts for the *deadline* (s) of an answer, and a margin.  Each handler of an event claims it for
+    itself, and all run at the same time.  An event that is sent only once is stored with its body, so that
+    the worker can retry it (``_is_retried_here``); others are retried by the service.
     """
 
     def __init__(self, worker: InboxWorker, *, deadline: float) -> None:
@@ -278,7 +292,7 @@ class Inline:
         self._store = worker.store
         self._tally = worker.tally
         self._lease = deadline + _MARGIN
-        self._records: set[asyncio.Task[object]] = set()
+        self._storing: set[asyncio.Task[object]] = set()
 
     def answer(
         self, until: float, event: Event, handlers: Sequence[Handler], *, once: bool
@@ -291,13 +305,15 @@ class Inline:
         key = key_of(event)
         body = event.raw if once else None
         subject = subject_in(event)
-        # One without a key cannot be claimed, but has to be stored if it is sent once.
+        # An event without a key is claimed only to be stored, because the service will not send it again: no
+        # other delivery can have claimed it.
         stored = once or key is not None
         answers: list[Awaitable[Receipt]] = []
-        asked: _Asked = {}
-        # one may end the process, so all claims come before any of them
+        claims_made: _ClaimsMade = {}
+        # A handler may end the process. The service does not send this event again, so it has to be stored
+        # for each handler before any of them is called.
         if once and len(handlers) > 1:
-            asked = {
+            claims_made = {
                 each.name: asyncio.get_running_loop().create_future()
                 for each in handlers
             }
@@ -313,7 +329,7 @@ class Inline:
                 if stored
                 else None
             )
-            answers.append(self._answer(until, event, handler, claim, asked))
+            answers.append(self._answer(until, event, handler, claim, claims_made))
         return answers[0] if len(answers) == 1 else _worst(answers)
 
     async def _answer(
@@ -322,41 +338,48 @@ class Inline:
         event: Event,
         handler: Handler,
         claim: Delivery | None,
-        asked: _Asked,
+        claims_made: _ClaimsMade,
     ) -> Receipt:
+        """Answer for one handler: claim the event, call the handler, and store the result."""
         entry = None
-        is_claimed = claim is None
+        store_has_answered = claim is None  # There is nothing to claim.
         try:
             with Deadline(asyncio.get_running_loop(), until):
                 if claim is not None:
-                    found = await self._claimed(claim, asked)
-                    is_claimed = True
+                    found = await self._claimed(claim, claims_made)
+                    store_has_answered = True
                     self._tally.failing.pop(STORE, None)
                     if not isinstance(found, Entry):
-                        return _told_by(found, event)
+                        return _answer_by(found, event)
                     entry = found
-                    if asked:
-                        await asyncio.wait(asked.values())
+                    if claims_made:
+                        await asyncio.wait(claims_made.values())
                 await self._call(until, event, handler, entry)
-        except asyncio.CancelledError:  # the sender disconnected
+        except asyncio.CancelledError:
+            # The sender has disconnected. Its next attempt is to be accepted.
             if entry is not None:
-                # accept the sender's next attempt
-                self._recorded(self._store.release(entry, delay=0))
+                self._store_apart(self._store.release(entry, delay=0))
             raise
         except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
-            if not is_claimed:
+            if not store_has_answered:
                 return self._tally.unavailable(STORE, error, event)
             return await self._failed(event, handler, entry, error, until + _MARGIN)
         if entry is not None:
-            await self._soon(
+            await self._store_soon(
                 self._worker.results.succeeded(entry, until + _MARGIN, event)
             )
         return Receipt(200, "handled", event)
 
-    def _claimed(self, claim: Delivery, asked: _Asked) -> Awaitable[Entry | Standing]:
-        """Claim an event for one handler; tell the rest of *asked* once the claim has ended."""
+    def _claimed(
+        self, claim: Delivery, claims_made: _ClaimsMade
+    ) -> Awaitable[Entry | Standing]:
+        """Claim an event for one handler; tell those that wait for *claims_made* once the claim has ended."""
         claiming = self._store.claim(claim, lease=self._lease)
-        return _noted(claiming, asked[claim.handler]) if asked else claiming
+        return (
+            _signal_claimed(claiming, claims_made[claim.handler])
+            if claims_made
+            else claiming
+        )
 
     async def _call(
         self, until: float, event: Event, handler: Handler, entry: Entry | None
@@ -374,7 +397,7 @@ class Inline:
         with (
             nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout)
         ):
-            # raises what where raises
+            # An error of the user's ``where`` counts as one of the handler.
             if handler.where is None or handler.wants(event):
                 await self._worker.handle(
                     handler, event, 1 if entry is None else entry.attempts
@@ -382,7 +405,7 @@ class Inline:
 
     async def stop(self, *, grace: float) -> None:
         """Wait up to *grace* seconds until all results are stored."""
-        await _ended(self._records, grace)
+        await _ended(self._storing, grace)
 
     async def _failed(
         self,
@@ -392,14 +415,15 @@ class Inline:
         error: Exception,
         end: float,
     ) -> Receipt:
-        if isinstance(error, MalformedEventError):  # sending it again would not help
+        """Return the answer for a handler that has failed with *error*, and store that it did until *end*."""
+        if isinstance(error, MalformedEventError):  # Sending it again would not help.
             key = key_of(event) if entry is None else entry.key
             found = Delivery(
                 key=key, type=event.type, body=event.raw, handler=handler.name
             )
             return attrs.evolve(await self.bury(found, error, entry), event=event)
-        if entry is not None and entry.body is not None:
-            await self._soon(self._worker.results.failed(entry, error, end))
+        if entry is not None and _is_retried_here(entry):
+            await self._store_soon(self._worker.results.failed(entry, error, end))
             self._worker.wake()
         else:
             _log.warning(
@@ -408,7 +432,7 @@ class Inline:
                 exc_info=error,
             )
             if entry is not None:
-                await self._soon(self._store.release(entry, delay=0))
+                await self._store_soon(self._store.release(entry, delay=0))
         return Receipt(500, "failed", event)
 
     async def bury(
@@ -421,7 +445,8 @@ class Inline:
         """Store what is malformed as a dead letter, *within* so many seconds; return the answer."""
         try:
             async with asyncio.timeout(within):
-                if entry is not None and entry.body is None:
+                if entry is not None and not _is_retried_here(entry):
+                    # Its claim has no body, which a person needs.
                     await self._store.put(found)
                 await self._store.bury(entry or found, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
@@ -431,46 +456,53 @@ class Inline:
         self._tally.unread.note()
         _log.error(
             "%s cannot be read, and is kept as a dead letter: %s",
-            _told_of(found),
+            _words_for(found),
             reason_of(error),
         )
         return Receipt(202, "dead letter", error=error)
 
-    def _soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
+    def _store_soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
         """Begin to store a result; the returned awaitable waits at most a second for the end."""
-        return asyncio.wait([self._recorded(record)], timeout=_SOON)
+        return asyncio.wait([self._store_apart(record)], timeout=_SOON)
 
-    def _recorded(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
-        """Store a result, whether or not somebody waits for it."""
+    def _store_apart(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """Store a result in a task of its own, which no cancellation of a request reaches."""
         task = asyncio.create_task(record, name="invsvc events record")
-        self._records.add(task)
-        task.add_done_callback(self._records.discard)
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
         task.add_done_callback(report_failure)
         return task
 
 
-def _told_by(standing: Standing, event: Event) -> Receipt:
+def _is_retried_here(entry: Entry) -> bool:
+    """Return whether the worker retries *entry*, stored with its body: the service sends the event once."""
+    return entry.body is not None
+
+
+def _answer_by(standing: Standing, event: Event) -> Receipt:
     """Return the answer to a delivery of *event*, which another delivery of it has claimed."""
     return attrs.evolve(_BUSY if standing is Standing.BUSY else _DUPLICATE, event=event)
 
 
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
+    """Return the answer with the highest status; a duplicate only if all are, since it tells least."""
     receipts = await asyncio.gather(*answers)
     return max(
         receipts, key=lambda receipt: (receipt.status, receipt.outcome != "duplicate")
     )
 
 
-async def _noted(
+async def _signal_claimed(
     claiming: Awaitable[Entry | Standing], done: asyncio.Future[None]
 ) -> Entry | Standing:
+    """Claim an event as *claiming* does, and complete *done*, also if that fails."""
     try:
         return await claiming
     finally:
         done.set_result(None)
 
 
-def _told_of(found: Delivery) -> str:
+def _words_for(found: Delivery) -> str:
     """Return words for an authentic delivery that cannot be read, with the digest of its body."""
     body = found.body or b""
     digest = sha256(body).hexdigest()[:16]

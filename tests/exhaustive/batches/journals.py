@@ -94,7 +94,7 @@ class FileJournal:
 
     def entries(self, _run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
-        how = Opening("batch", 1, counted=True, it="the batch", restored=restored)
+        how = Opening("batch", 1, counted=True, run_by="the batch", restored=restored)
         return BatchEntries(ScriptedFile(self.path, how))
 
     def copy(self) -> None:
@@ -169,7 +169,9 @@ class Server:
         )
         self.how = Opening(kind)
         if kind != "journal":
-            self.how = Opening(kind, LANES, counted=kind == "batch", it=f"the {kind}")
+            self.how = Opening(
+                kind, LANES, counted=kind == "batch", run_by=f"the {kind}"
+            )
         first = self._first = PostgresStore(self.address, self.how)
         core = (
             None

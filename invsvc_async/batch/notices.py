@@ -1,0 +1,57 @@
+"""
+What the processes that use a store tell each other, as the texts that ``store.tell`` sends.
+
+=============  ========================================================================================
+text           meaning
+=============  ========================================================================================
+``""``         never sent: notices may have been missed, because the connection was lost
+``"beat"``     give a sign of life now: something has changed by which lanes are divided
+``"7"``        the lane 7 has something new
+``"-8"``       the lane aside of the lane 7 has something new: a write that waits for its time, or less than
+               before
+=============  ========================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+from invsvc_async.durable.store.conditions import lane_of
+
+BEAT: Final = "beat"
+
+
+class Missed(NamedTuple):
+    """Notices may have been missed."""
+
+
+class Beat(NamedTuple):
+    """Another process asks for a sign of life."""
+
+
+class NewIn(NamedTuple):
+    """The *lane* has something new to send."""
+
+    lane: int
+
+
+class NewAside(NamedTuple):
+    """What waits aside of the *lane* has changed."""
+
+    lane: int
+
+
+Notice: TypeAlias = Missed | Beat | NewIn | NewAside
+
+
+def notice_in(what: str) -> Notice | None:
+    """Return the notice in the text *what*; ``None`` if it is for others."""
+    if not what:
+        return Missed()
+    if what == BEAT:
+        return Beat()
+    if what.isdecimal():
+        return NewIn(int(what))
+    if what.removeprefix("-").isdecimal():
+        return NewAside(lane_of(int(what)))
+    return None

@@ -1,0 +1,58 @@
+"""
+What the columns of an entry say, as the conditions that statements share; the states are in ``__init__``.
+
+Each stands after the name of a row: ``e.{OPEN}``.  Migrations repeat the texts, because they never change.
+
+``lane`` says who may send an entry, and whether its time has come.  Only a number above 0 is a row of
+``lanes``, with an owner.
+
+===========  ==========================================================================================
+a number n   the entry is in the lane n: the owner of that lane sends it, or settles what was sent
+0            ``FREED``: a key of the user's own that no process has; any run of the key may take it.  The
+             process that had it lives, or may
+-1           ``ENDED``: the same; the process that had it is provably done with it
+-1 - n       *aside*: it waits for its time, or behind one that does.  The owner of the lane n brings it back
+===========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from invsvc_async.durable.entry import State
+
+# Somebody still has to do something for the entry: to send or settle it, or, if it is DONE and has no key of
+# the user's own, to give its verdict to the application, after which it is deleted (``unkeyed``).
+OPEN: Final = "done_at IS NULL"
+UNFINISHED: Final = f"state < {State.DONE:d}"  # it has no verdict
+# Its key is one of the user's own, so its digest tells whether an equal key is another write.  An entry that
+# a client made up a key for has none.
+KEYED: Final = "digest <> ''"
+UNKEYED: Final = "digest = ''"
+
+FREED: Final = 0
+ENDED: Final = -1
+ONLY_LANE: Final = 1  # of a file of a batch or an outbox
+IN_LANE: Final = "lane > 0"
+ASIDE: Final = "lane < -1"
+NOT_ASIDE: Final = "lane >= -1"
+
+
+def aside_of(lane: int) -> int:
+    """Return the lane where writes of *lane* wait for their time, or the lane of a waiting lane."""
+    return -1 - lane
+
+
+def lane_of(lane: int) -> int:
+    """Return the lane whose owner sends what is in *lane*."""
+    return aside_of(lane) if is_aside(lane) else lane
+
+
+def is_aside(lane: int) -> bool:
+    """Return whether entries in *lane* wait for their time."""
+    return lane < -1
+
+
+def waits(row: str) -> str:
+    """Return the condition, that of two indexes, that the entry *row* waits for its time, or behind one."""
+    return f"{row}.{OPEN} AND {row}.{ASIDE}"
