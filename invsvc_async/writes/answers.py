@@ -215,7 +215,7 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
             return False
         if kind.deletes:
             return True
-        return all(getattr(self.value, each, None) is not None for each in kind.always)
+        return None not in [getattr(self.value, name, None) for name in kind.always]
 
 
 def _unread(

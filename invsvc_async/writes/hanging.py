@@ -10,7 +10,8 @@ says nothing about what is absent, and allows no send.
 
 A create whose answer has a secret is given up later, because a slow answer would bring the secret.
 
-One timer looks for all sends of a client, while there are any: most are answered before it does.
+One timer looks for all sends of a client: most are answered before it does. It is not cancelled then, because
+the next write would need another; it ends when it finds none under way.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ LEAST = 1.0  # s under way, before a send is looked at
 _ONE_IN = 20  # answers may be slower than nearly all
 _EVERY = 0.25  # s between two looks for sends that hang
 _STEP = 1.25  # by which the times of two groups of answers differ
+_ANSWERED = End.ANSWERED  # on 3.11, access through the class takes as long as a call
 _KEPT = 1_000  # answers, before earlier ones count half
 
 
@@ -104,12 +106,9 @@ class HangingSends:
         """Watch *sending* no longer, because it has ended."""
         exchange = sending.exchange
         self._open.pop(exchange, None)
-        if self._timer is not None and not self._open:
-            self._timer.cancel()
-            self._timer = None
         if sending.task is not None:
             sending.task.cancel()
-        is_answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
+        is_answered = exchange.end is _ANSWERED and (exchange.status or 0) < 500
         if is_answered or exchange.given_up:
             self.times.note(exchange.ended - exchange.started)
 

@@ -10,7 +10,9 @@ from base64 import b32encode
 from hashlib import blake2b
 from math import isfinite
 from secrets import token_bytes, token_hex
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
@@ -97,7 +99,7 @@ def with_reader(intent: Intent, reader: AnyReader | None) -> Intent:
     return revised(intent, reader=_reader_name(reader))
 
 
-class Before(NamedTuple):
+class Before(Struct, frozen=True):
     """What a client knows right before the first send of a write."""
 
     at: float  # local s

@@ -15,7 +15,7 @@ What the record says, who changes it, and what breaks otherwise:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import attrs
 from msgspec import Struct
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
 
 
-class SendMark(NamedTuple):
+class SendMark(Struct, frozen=True):
     """A send that may have begun at *since* (local s), while the history was *after*."""
 
     send: Send

@@ -63,23 +63,30 @@ async def send_once(run: WriteRun[T], send: Send) -> None:
         run.record.add(run.answers.not_sent(error, started, core.clock.now()))
         return
     run.place.take()
-    hanging = core.writes.hanging
-    beside = partial(look_beside, run, send)
-    sending = SendUnderWay(exchange, core.clock, beside, copy_context())
+    watched = _watched(run, send, exchange)
     try:
         if run.journal is not None:
             await _store_send(run, run.journal, send, started, exchange)
         run.record.mark(send, started)
-        if request.operation.reader is not None:
-            hanging.begin(sending)
+        if watched is not None:
+            core.writes.hanging.begin(watched)
         await options.send(request, exchange)
     finally:
         _record_end(run, exchange, send)
-        hanging.end(sending)
-    if sending.found is not None and exchange.end is End.LOST:
-        _add_found(run, *sending.found)
+        if watched is not None:
+            core.writes.hanging.end(watched)
+    if watched is not None and watched.found is not None and exchange.end is End.LOST:
+        _add_found(run, *watched.found)
     if exchange.status == 401:
         await _renew_token(run, exchange, send)
+
+
+def _watched(run: WriteRun[T], send: Send, exchange: Exchange) -> SendUnderWay | None:
+    """Return what is watched of the send, in case it hangs; ``None`` if no read can show its write."""
+    if run.spec.request.operation.reader is None:
+        return None
+    beside = partial(look_beside, run, send)
+    return SendUnderWay(exchange, run.core.clock, beside, copy_context())
 
 
 async def _store_send(

@@ -11,9 +11,10 @@ A run starts in one of three ways:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
+from msgspec import Struct
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.attempts import sent_at_once
@@ -39,7 +40,7 @@ T = TypeVar("T")
 _CERTAIN = frozenset({Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED})
 
 
-class Start(NamedTuple):
+class Start(Struct, frozen=True):
     """
     How a run starts, once it has its turn.
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from contextvars import copy_context
 
 import pytest
+import yarl
 
 from invsvc_async import ReconcilePolicy, Timeouts, Verdict
 from invsvc_async.reconcile.history import Attempt, End, Reading
-from invsvc_async.writes.hanging import LEAST, AnswerDelays
+from invsvc_async.transport.exchange import Exchange
+from invsvc_async.writes.hanging import (
+    LEAST,
+    AnswerDelays,
+    HangingSends,
+    SendUnderWay,
+)
+from invsvc_async.writes.look_beside import look_beside
 from tests.faults.conftest import client_of
 from tests.faults.test_cancellation import no_task_is_left
+from tests.support.virtual_time import LoopClock
 
 pytestmark = pytest.mark.every_python
 
@@ -268,3 +278,22 @@ def test_answers_of_long_ago():
         times.note(5.0)
 
     assert times.nearly_all >= 5.0
+
+
+async def test_one_timer_for_writes_one_after_the_other():
+    """The timer is neither cancelled nor made anew by each write; it ends when no write is left."""
+    hanging = HangingSends()
+    clock = LoopClock()
+    timers = set()
+    for _ in range(3):
+        exchange = Exchange("PUT", yarl.URL(URL), {}, started=clock.now())
+        sending = SendUnderWay(exchange, clock, look_beside, copy_context())
+        hanging.begin(sending)
+        timers.add(hanging._timer)
+        exchange.end = End.ANSWERED
+        exchange.ended = clock.now()
+        hanging.end(sending)
+    [timer] = timers
+    await asyncio.sleep(LEAST)
+    assert not timer.cancelled()
+    assert hanging._timer is None
