@@ -291,7 +291,7 @@ def _was_changed_since(
 
 def _earlier_states(known: Known, reading: Reading) -> list[dict[str, Wire]]:
     """Return the states of the thing that earlier reads showed, since the first send could show in them."""
-    states = [before.seen for before in known.earlier(reading)]
+    states = [before.seen for before in known.readings_before(reading)]
     return [state for state in states if isinstance(state, dict)]
 
 

@@ -149,7 +149,7 @@ async def test_zombie_releases_nothing_that_another_has(service, shared):
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         mine = await journal_of(one).own_lane()
         await owner(other, "thief.1", mine.number)
-        claims_of(one).leave(found.entry.key, mine)
+        claims_of(one).end_run(found.entry.key, mine)
         await claims_of(one).until_end_is_stored(found.entry.key)
         assert (await claims_of(other).look(found.entry.key)).entry.lane == mine.number
         await owner(other, mine.token, mine.number)
