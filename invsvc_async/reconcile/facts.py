@@ -206,7 +206,7 @@ class Known:
             return 0.0
         # Those of a create are all long: lists lag, and if it is sent again too soon, both effects stay.
         if kind == "short" and self.method != "POST":
-            # A write may be answered 500 after its effect, and a read that lags does not show that effect yet.
+            # It may be answered 500 after its effect, which a read that lags does not show yet.
             lag = min(self.policy.reads_lag, self.policy.settle_after_loss)
             return max(self.policy.settle_after_error, lag)
         return self.policy.settle_after_loss
@@ -477,8 +477,9 @@ class Known:
 
             ──── before ────┤ low ──── band, or unsure if it is wide ──── high ├──── after ────▶ now
 
-        "band" is so near to it that the clocks do not show which was first, in a narrow band.  "unsure" is any
-        other time that cannot be compared, such as 0, one in seconds, or one that may be cut to its minute.
+        "band" is so near to it that the clocks do not show which was first, in a narrow band.  "unsure" is
+        any other time that cannot be compared, such as 0, one in seconds, or one that may be cut to its
+        minute.
         """
         first = self.sends[0]
         if not is_time(milliseconds) or first.earliest is None:
@@ -609,7 +610,7 @@ class Known:
         return [*(each.high - each.low for each in bounds), *starts]
 
     def _ends_for_later_process(self) -> list[float]:
-        """Return when each send is over for a later process, which does not know that its sender has ended."""
+        """Return when each send is over for a later process that does not know that its sender has ended."""
         if self.resumed is None or not self.kind.creates:
             return []
         since = _waited_from(self.resumed) + self.window_of("long")
