@@ -10,8 +10,9 @@ the time of its send.  What follows from a finding (windows, deadlines, re-sends
 from __future__ import annotations
 
 import re
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from invsvc_async.codec.exact_json import Wire, is_object
 from invsvc_async.reconcile import foreign, made_of
@@ -522,9 +523,7 @@ def _matched(
     known: Known, reading: Reading, candidates: list[Wire]
 ) -> Applied[Wire] | None:
     """Return Applied if the *candidates* that are recognised are as many as the create may have made."""
-    recognised = [
-        item for item in candidates if is_object(item) and _is_recognised(known, item)
-    ]
+    recognised = [*filter(partial(_is_recognised, known), candidates)]
     in_time = [item for item in recognised if _is_made_in_time(known, reading, item)]
     if not 1 <= len(in_time) <= len(known.sends):
         return None
@@ -564,8 +563,10 @@ def _wanted(known: Known) -> dict[str, Wire]:
     return {**known.kind.defaults, **sent}
 
 
-def _is_recognised(known: Known, item: dict[str, Wire]) -> bool:
+def _is_recognised(known: Known, item: Wire) -> TypeGuard[dict[str, Wire]]:
     """Return whether *item* is as requested; or tagged as ours, though other fields may have been edited."""
+    if not is_object(item):
+        return False
     if _bears_our_tag(known, item) and _is_found_alike(known, item):
         return True
     return known.kind.same(_wanted(known), item)
