@@ -453,7 +453,7 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostLaneError):  # another worker has it now
-            self.sending.core.writes.take(item.identity)
+            self.sending.core.writes.forget(item.identity)
         else:
             self.fail(error)
         self._end(item, 0.0)

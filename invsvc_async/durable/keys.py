@@ -196,7 +196,7 @@ class Keys:
             or known.intent.identity != intent.identity
         ):
             return None
-        self.core.writes.take(intent.identity)
+        self.core.writes.forget(intent.identity)
         return known
 
     async def forget(self, key: str, team: str | None) -> bool:
@@ -598,7 +598,7 @@ class Keys:
             driver.take_back()
             return error.why
         except LostLaneError:  # whoever has it settles it
-            self.core.writes.take(driver.intent.identity)
+            self.core.writes.forget(driver.intent.identity)
             raise
         returns_no_secret = run.secret_by is None
         if run.outcome is not None and returns_no_secret:
@@ -783,7 +783,7 @@ def _replay(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     driver.tell_verdict_only()
     outcome = attrs.evolve(outcome, **changes)
     if outcome.verdict is not Verdict.UNKNOWN:
-        core.writes.take(outcome.started_as.identity)
+        core.writes.forget(outcome.started_as.identity)
     driver.keep(outcome)
     core.tell(core.on_replay, outcome)
     return driver

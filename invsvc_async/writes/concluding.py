@@ -69,7 +69,7 @@ def _note_whether_open(run: WriteRun[T], done: Done) -> None:
     if done.verdict is _UNKNOWN:
         _leave_open(run, run.current_intent())
     elif open_writes.unsettled or open_writes.leftovers:
-        open_writes.take(run.record.intent.identity)
+        open_writes.forget(run.record.intent.identity)
 
 
 def _note_verdict(run: WriteRun[T], done: Done) -> None:

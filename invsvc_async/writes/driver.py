@@ -305,7 +305,7 @@ class Driver(Generic[T]):
 
     def take_back(self) -> None:
         """Leave nothing open, because the journal has refused the first send: another run has this write."""
-        self.core.writes.open_writes.take(self.intent.identity)
+        self.core.writes.open_writes.forget(self.intent.identity)
 
     def tell_heard(self) -> None:
         """Notify the journal, a little later, that the application has the verdict."""

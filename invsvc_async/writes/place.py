@@ -10,6 +10,8 @@ again. But only once it is known whether a byte of it has left. Hence three step
 - ``note_whether_sent``, once the end of the send is in the history, or the run is interrupted: if a byte has
   left, the others are overtaken; if not, all is as it was.
 - ``note_end``, when the run ends: who was last, by name, and until when the line stays closed.
+
+A verdict that the write was sent and had no effect follows in ``note_no_effect``: nothing is overtaken.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from invsvc_async.writes.things import NOBODY, ONLY_HERE
+from invsvc_async.writes.things import NOT_KNOWN, NOT_NAMED_YET
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
@@ -53,10 +55,14 @@ class WritePlace(Struct, eq=False):
             if self._users_before is None:
                 self._users_before = thing.users
             # Most intents are never asked for their identity, which costs more than all the rest here.
-            own = self.record.intent.identity if self.record.is_taken_up else ONLY_HERE
+            own = (
+                self.record.intent.identity
+                if self.record.is_taken_up
+                else NOT_NAMED_YET
+            )
             thing.was_sent_by(own)
         if thing.open:
-            doubted = self.writes.open_writes.doubt_newest(
+            doubted = self.writes.open_writes.doubt_others(
                 thing, self.record.intent.identity
             )
             self._overtaking = tuple(doubted)
@@ -80,9 +86,10 @@ class WritePlace(Struct, eq=False):
     def _give_back(self) -> None:
         """Restore the record of the last write to the thing, because this write was not sent."""
         if self._users_before is not None:
-            # Without anybody, this write would stand as the one that was sent.
+            # Where no write was known before, another one takes the first place, which is not known. Else this
+            # write would stand there, as the one that was sent.
             self.thing.did_nothing(
-                self.record.intent.identity, self._users_before or (NOBODY,)
+                self.record.intent.identity, self._users_before or (NOT_KNOWN,)
             )
         self._users_before = None
 
@@ -98,6 +105,10 @@ class WritePlace(Struct, eq=False):
             self.writes.lines.close(thing.line, own, known.free_at)
 
     def note_no_effect(self) -> None:
-        """Note that this write was sent and did nothing, so that no other is overtaken."""
+        """
+        Note that this write was sent and did nothing, so that no other is overtaken.
+
+        Where no write was known before, this one was the last that was sent.
+        """
         if self._users_before is not None:
             self.thing.did_nothing(self.record.intent.identity, self._users_before)
