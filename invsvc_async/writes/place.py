@@ -86,8 +86,8 @@ class WritePlace(Struct, eq=False):
     def _give_back(self) -> None:
         """Restore the record of the last write to the thing, because this write was not sent."""
         if self._users_before is not None:
-            # Where no write was known before, another one takes the first place, which is not known. Else this
-            # write would stand there, as the one that was sent.
+            # Where no write was known before, NOT_KNOWN takes the first place. Else this write would stand
+            # there, as the one that was sent.
             self.thing.did_nothing(
                 self.record.intent.identity, self._users_before or (NOT_KNOWN,)
             )
