@@ -139,7 +139,7 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
             write.close()
         assert [intent.key for intent in client.unsettled] == ["row-1"]
         known.open_writes.overtake(
-            *known.open_writes.doubt_newest(known.records.of("the line"), "newer")
+            *known.open_writes.doubt_others(known.records.of("the line"), "newer")
         )
         assert [intent.newest for intent in client.unsettled] == [False]
         known.take(client.unsettled[0].identity)

@@ -506,7 +506,7 @@ class Engine:
     def _fail_item(self, item: Item, error: BaseException) -> None:
         """End *item* without a verdict; *error* ends the run, unless another process has the lane by now."""
         if isinstance(error, LostLaneError):
-            self.sending.core.writes.take(item.identity)
+            self.sending.core.writes.forget(item.identity)
         else:
             self.fail(error)
         self._end_item(item, 0.0)

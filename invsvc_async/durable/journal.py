@@ -5,6 +5,20 @@ An intent is stored before the first byte of its write.  Its verdict is stored b
 it, and removed once the application has it.  Each process has one lane for its entries.  What a dead one left
 is moved to the lane of the process that takes it over; from then on, what the dead one may still store is
 rejected.
+
+=============  =================================  ============================================================
+the journal    is known by                        what happens
+=============  =================================  ============================================================
+not opened     no ``_leases``                     ``open`` opens it, in the task ``_opening``
+away           ``_away``: why                     ``start`` went on without its database: the task
+                                                  ``_arriving`` tries to open it, and each write does
+open           ``_leases``, and the ``_lane``     the task ``_beating`` gives signs of life, if it is shared
+closing        ``_is_closing``; ``_close_began``  the task ``_ending`` ends the other tasks, stores what is
+               is set                             pending, and releases the lane; nothing is opened
+closed         ``_is_closed``                     ``_ending`` is not started again
+=============  =================================  ============================================================
+
+A journal whose event loop was closed before it only gets to ``_is_closing``: see ``aclose``.
 """
 
 from __future__ import annotations
@@ -23,16 +37,17 @@ from invsvc_async.concurrency.cancellation import finished
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.intents import Commons, Packed, in_doubt, pack
+from invsvc_async.durable.intents import Commons, in_doubt, pack
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Lane, Leases
 from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcome_of
+from invsvc_async.durable.removal import PAGE, Removal, Sender, StoredWrite
 from invsvc_async.durable.resolve import is_being_done, note, resolve
 from invsvc_async.durable.store.lanes import end_lane, move_entries, new_lane
 from invsvc_async.durable.store.members import forget as forget_member
 from invsvc_async.durable.store.opening import Store, store_at, without_names
 from invsvc_async.durable.store.sqlite import SqliteStore
-from invsvc_async.durable.store.unkeyed import entries_of, remove
+from invsvc_async.durable.store.unkeyed import entries_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import slices
@@ -50,27 +65,12 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 T = TypeVar("T")
-_PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
-# s until verdicts that the application has had are removed, together
-_HEARD_AFTER: Final = 0.05
 # s between tries to move what was taken over, and the first ones to open
 _AGAIN: Final = 1.0
 _SELDOM: Final = 30.0  # s at most between tries to open
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
 _SILENT: Final = "Writes wait until this process has given a sign of life again."
-
-
-@attrs.define
-class _Write:
-    """An entry in a *lane* of this process."""
-
-    lane: Lane
-    # if another process has left it: whether that is provably done with it
-    gone: bool | None = None
-    done: bool = False  # it has a verdict
-    # what was stored before the last send, until the verdict
-    sent: Packed | None = None
 
 
 class ClientJournal:
@@ -97,28 +97,25 @@ class ClientJournal:
         self.opened: float = 0.0  # local s
         self._leases: Leases | None = None
         self._lane: Lane | None = None
-        self._closed = False  # or about to be
-        self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the first opening
-        # Tasks of their own: whoever awaits them may be cancelled, and again while it would clean up.
+        # The life of the journal: see the top of the file.  The tasks are of their own: whoever awaits them
+        # may be cancelled, and again while it would clean up.
         self._opening: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None
-        self._making_lane = asyncio.Lock()
-        self._taking = asyncio.Lock()
-        self._beating: asyncio.Task[None] | None = None
-        # By the identity of intents, which is the key of their entries.
-        self._writes: dict[str, _Write] = {}
-        self._heard: set[str] = set()  # that are about to be removed
-        self._removed: frozenset[str] = frozenset()  # that are removed now
-        # of which a person found that they are applied, or is about to
-        self._resolved: set[str] = set()
-        self._removal = asyncio.Lock()
-        self._remover: asyncio.Task[None] | None = None
-        self._closing = asyncio.Event()
-        self._unclosed: weakref.finalize[..., ClientJournal] | None = None
-        # While its database has not been reached since the start of the client: why, and what tries again.
         self._away: JournalError | None = None
         self._arriving: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._is_closing = False  # or closed
+        self._close_began = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._unclosed: weakref.finalize[..., ClientJournal] | None = None
+        self._making_lane = asyncio.Lock()
+        self._taking = asyncio.Lock()
+        # By the identity of intents, which is the key of their entries.
+        self._writes: dict[str, StoredWrite] = {}
+        self._removal = Removal(self._store, self._writes, self._close_began)
+        # of which a person found that they are applied, or is about to
+        self._resolved: set[str] = set()
 
     @property
     def is_shared(self) -> bool:
@@ -149,7 +146,7 @@ class ClientJournal:
             ConfigurationError: It belongs to another event loop.
         """
         try:
-            await self._reach()
+            await self._ensure_open()
         except JournalError as error:
             if self._away is None:
                 raise
@@ -158,8 +155,9 @@ class ClientJournal:
                 is_away=error.is_away,
             ) from error
 
-    async def _reach(self) -> None:
-        if self._closed:
+    async def _ensure_open(self) -> None:
+        """Open it unless it is open, in a task that all callers wait for."""
+        if self._is_closing:
             raise JournalError(
                 "journal: the client is closed, so nothing was sent. Open a new client."
             )
@@ -183,7 +181,7 @@ class ClientJournal:
         if self._arriving is not None and not self._arriving.done():
             return
         try:
-            await self._reach()
+            await self._ensure_open()
         except JournalError as error:
             if not (error.is_away and self._store.starts_away):
                 raise
@@ -193,17 +191,17 @@ class ClientJournal:
             )
             self._away = error
             self._arriving = asyncio.create_task(
-                self._arrive(), name="invsvc journal opening"
+                self._open_when_reached(), name="invsvc journal opening"
             )
 
-    async def _arrive(self) -> None:
-        """Open it, again and again, until its database is there."""
+    async def _open_when_reached(self) -> None:
+        """Try to open it, again and again, until its database is there."""
         pause = _AGAIN
-        while self._leases is None and not self._closed:
-            await set_within(self._closing, pause)
+        while self._leases is None and not self._is_closing:
+            await set_within(self._close_began, pause)
             pause = min(2 * pause, _SELDOM)
             try:
-                await self._reach()
+                await self._ensure_open()
             except JournalError as error:
                 self._away = error
         if self._leases is not None:
@@ -230,7 +228,7 @@ class ClientJournal:
             await leases.beat()
             lane = await self._new_lane(leases)
             if not self.is_shared:
-                await self._take(leases, lane, None)
+                await self._take_left(leases, lane, None)
         except BaseException:
             await self._store.aclose()
             raise
@@ -245,7 +243,7 @@ class ClientJournal:
         """Start the task for the signs of life, unless it runs: a signal handler may have ended it."""
         if (
             self.is_shared
-            and not self._closed
+            and not self._is_closing
             and (self._beating is None or self._beating.done())
         ):
             self._beating = asyncio.create_task(leases.live(warning=_SILENT))
@@ -307,18 +305,18 @@ class ClientJournal:
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
-        while identity in self._removed:  # that would remove what is stored now
-            async with self._removal:
-                pass
+        await self._removal.until_removed(
+            identity
+        )  # which would remove what is stored now
         write = self._writes.get(identity)
-        is_new = write is None or write.gone is not None
+        is_new = write is None or write.is_left
         if write is None:
-            write = self._writes[identity] = _Write(await self.own_lane())
-        elif self._closed:
-            await self.open()  # says so
-        write.gone = None
+            write = self._writes[identity] = StoredWrite(await self.own_lane())
+        elif self._is_closing:
+            await self.open()  # raises the error of a closed journal
+        write.sender = Sender.HERE
         write.done = False
-        self._heard.discard(identity)
+        self._removal.keep(identity)
         while True:
             try:
                 await write.lane.hold()
@@ -334,7 +332,8 @@ class ClientJournal:
                 )
             except LostLaneError:
                 lost = write.lane
-                if is_new:  # nothing of it was stored, if only the lane belongs to another process
+                # Of a new one nothing was stored, so that only the lane may belong to another process.
+                if is_new:
                     write.lane = await self.own_lane()
                 if write.lane is lost:
                     raise
@@ -358,32 +357,38 @@ class ClientJournal:
                 )
             )
         else:
-            self._remove(intent.identity)
+            self._removal.soon(intent.identity)
 
     async def settled(self, outcome: Outcome[object]) -> None:
-        """Store the verdict of a write; with UNKNOWN, or after a failure (logged), the write stays open."""
+        """
+        Store the verdict of a write; with UNKNOWN, or after a failure (logged), the write stays open.
+
+        An UNKNOWN write of a key, or of a batch, is done instead: its next run, or a retry, reopens it.
+        """
         started = outcome.started_as
         commons = self._store.commons
         write = self._writes.get(started.identity)
-        # never sent under this journal, or resolved
+        # Nothing of it was sent under this journal, or a person has resolved it.
         if write is None or started.identity in self._resolved:
             return
-        self._heard.discard(started.identity)
+        self._removal.keep(started.identity)
         is_done = outcome.verdict is not Verdict.UNKNOWN
         if is_done:
             entry = done_entry(outcome, write.sent, commons, key=started.identity)
         else:
-            write.gone = None  # this process does not recover it again
+            write.sender = Sender.HERE  # this process does not recover it again
             entry = entry_of(
                 State.SENDING, outcome.intent, commons, key=started.identity
             )
         try:
+            # It is done once the store has accepted the entry, and not before: `shelved` does nothing for a
+            # write that is done, and one whose entry is refused has to be shelved.
             storing = write.lane.put(entry)
             write.sent = None
-            # only now: what is not about to be stored is to be shelved
             write.done = is_done
             await storing
-            write.lane.leases.done += write.done
+            if write.done:
+                write.lane.leases.done += 1
         except JournalError as error:
             log.error(
                 "%s %s: its verdict is not stored: %s",
@@ -436,38 +441,8 @@ class ClientJournal:
         An open intent stays.
         """
         write = self._writes.get(identity)
-        if write is not None and write.done and not self._closed:
-            self._remove(identity)
-
-    def _remove(self, identity: str) -> None:
-        self._heard.add(identity)
-        if self._remover is None or self._remover.done():
-            self._remover = asyncio.get_running_loop().create_task(self._remove_heard())
-
-    async def _remove_heard(self) -> None:
-        """Remove entries between one and two periods after they were heard: tasks may pass verdicts on."""
-        try:
-            while waiting := frozenset(self._heard):
-                await set_within(self._closing, _HEARD_AFTER)
-                async with self._removal:
-                    self._removed = waiting & self._heard
-                    self._heard -= self._removed
-                    writes = [self._writes[key] for key in self._removed]
-                    for write in writes:
-                        write.gone = None
-                        write.done = False
-                    await self._store.idle()  # what is pending for them is stored
-                    lanes = list({write.lane.number for write in writes})
-                    # then they are given, or settled, once more
-                    with suppress(JournalError):
-                        for some in slices(sorted(self._removed), _PAGE):
-                            await remove(self._store, some, lanes)
-                        for key in self._removed:
-                            del self._writes[key]
-                    self._removed = frozenset()
-        finally:
-            self._removed = frozenset()
-            self._remover = None
+        if write is not None and write.done and not self._is_closing:
+            self._removal.soon(identity)
 
     # --- what others have left
 
@@ -487,10 +462,9 @@ class ClientJournal:
             if self.is_shared:
                 await self._leases.beat()  # shows whether the lane is lost
                 lane = await self.own_lane()
+                credential = None if same_mode else self._credential
                 try:
-                    await self._take(
-                        self._leases, lane, None if same_mode else self._credential
-                    )
+                    await self._take_left(self._leases, lane, credential)
                 except (asyncio.CancelledError, JournalError):
                     self.keys.claims.start(self._move_taken(self._leases))
                     raise
@@ -498,14 +472,15 @@ class ClientJournal:
     async def _move_taken(self, leases: Leases) -> None:
         """Move the entries of lanes that were taken over: runs of their keys would wait for this process."""
         is_moved = False
-        while not (is_moved or self._closed):
+        while not (is_moved or self._is_closing):
             await asyncio.sleep(_AGAIN)
             with suppress(JournalError):
                 async with self._taking:
-                    await self._take(leases, await self.own_lane(), None, most=0)
+                    lane = await self.own_lane()
+                    await self._take_left(leases, lane, None, most=0)
                 is_moved = True
 
-    async def _take(
+    async def _take_left(
         self,
         leases: Leases,
         lane: Lane,
@@ -513,38 +488,56 @@ class ClientJournal:
         *,
         most: int = _DEAD_AT_ONCE,
     ) -> None:
-        """Move the entries of up to *most* dead processes at once, and those that were taken, to *lane*."""
+        """
+        Take the lanes of dead processes, up to *most* at once, and move their entries to *lane*.
+
+        With a *most* of 0, only lanes that an earlier call has taken, also if its reply was lost.
+        """
         taken: list[Lane] | None = None
         while taken is None or len(taken) == _DEAD_AT_ONCE:
             taken = await leases.take(most, credential=credential)
-            # Also those of an earlier recovery that was cancelled, or failed, before it moved them.
-            others = [each for each in leases.lanes.values() if each is not lane]
-            moved = await move_entries(self._store, others, lane)
-            for each in others:
-                leases.lanes.pop(each.number, None)
-            # Not if a move was made whose reply was lost: nothing is known of those senders any more.
-            gone = bool(others) and all(each.was_free for each in others)
-            for key, is_done in moved.items():
-                self._note_taken(key, lane, is_done=is_done, gone=gone)
+            await self._move_others(leases, lane)
 
-    def _note_taken(self, key: str, lane: Lane, *, is_done: bool, gone: bool) -> None:
+    async def _move_others(self, leases: Leases, lane: Lane) -> None:
+        """
+        Move the entries of all other lanes of this process to *lane*, and give up those lanes.
+
+        They are those just taken, and those of an earlier recovery that was cancelled, or failed, before it
+        moved them.  Which of their entries came out of which lane is not known, so the senders count as gone
+        only if all of them are.  Without another lane, a move was made whose reply was lost: then nothing is
+        known of the senders any more.
+        """
+        others = [each for each in leases.lanes.values() if each is not lane]
+        moved = await move_entries(self._store, others, lane)
+        for each in others:
+            leases.lanes.pop(each.number, None)
+        are_all_gone = bool(others) and all(each.was_free for each in others)
+        sender = Sender.GONE if are_all_gone else Sender.ELSEWHERE
+        for key, is_done in moved.items():
+            self._note_taken(key, lane, sender, is_done=is_done)
+
+    def _note_taken(
+        self, key: str, lane: Lane, sender: Sender, *, is_done: bool
+    ) -> None:
         """Note an entry that is in *lane* now, unless it is a write of this process that was sent since."""
-        write = self._writes.setdefault(key, _Write(lane, gone, is_done))
-        if write.gone is not None:
+        write = self._writes.get(key)
+        if write is None:
+            self._writes[key] = StoredWrite(lane, sender, is_done)
+        elif write.is_left:
             write.lane = lane
             write.done = write.done or is_done
 
     def sender_is_gone(self, identity: str) -> bool:
         """Return whether the process that may have sent *identity* is provably done with it."""
         write = self._writes.get(identity)
-        return write is not None and write.gone is True
+        return write is not None and write.sender is Sender.GONE
 
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
         await self.open()
         through = (await self.keys.doubts.mark()).through
         async for entry, intent in self._walk(intent_of, done=False):
-            # others may have written to the same thing since
+            # Others may have written to the same thing since, so it is not known whether it is the newest.
             if intent.newest and self.is_shared:
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
             yield in_doubt(intent) if entry.seq <= through else intent
@@ -563,12 +556,13 @@ class ClientJournal:
         def is_left(key: str) -> bool:
             write = self._writes.get(key)
             return (
-                write is not None and write.gone is not None and key not in self._heard
+                write is not None and write.is_left and not self._removal.is_soon(key)
             )
 
-        for some in slices([*filter(is_left, self._writes)], _PAGE):
+        for some in slices([*filter(is_left, self._writes)], PAGE):
             for entry in await entries_of(self._store, some, done=done):
-                if not is_left(entry.key):  # heard of meanwhile
+                was_heard_meanwhile = not is_left(entry.key)
+                if was_heard_meanwhile:
                     continue
                 try:
                     found = read(entry, self._store.commons)
@@ -591,13 +585,13 @@ class ClientJournal:
         """
         if self._loop is not None and self._loop.is_closed():
             # Connections cannot be used in another loop: others notice that this process is silent.
-            was_closed = self._closed
-            self._closed = True
+            was_closed = self._is_closing
+            self._is_closing = True
             if not isinstance(self._store, SqliteStore):
                 self._store.abandon()
                 return
             if self._leases is not None and not was_closed:
-                self._store.forget([*self._heard])
+                self._store.forget([*self._removal.heard])
             await self._store.aclose()
             return
         if self._loop is not None:
@@ -608,8 +602,8 @@ class ClientJournal:
 
     async def _close(self) -> None:
         await asyncio.sleep(0)  # the application is about to get what was just returned
-        self._closed = True
-        self._closing.set()
+        self._is_closing = True
+        self._close_began.set()
         try:
             for opening in (self._arriving, self._opening):
                 if opening is not None and not opening.done():
@@ -632,8 +626,8 @@ class ClientJournal:
             return
         with suppress(JournalError):
             async with self._store.hurried():
-                if self._remover is not None:
-                    await asyncio.wait([self._remover])
+                if self._removal.task is not None:
+                    await asyncio.wait([self._removal.task])
                 await self._store.idle()
                 await self._store.run(partial(end_lane, lane.number, lane.token))
                 await forget_member(self._store, leases.name)

@@ -3,6 +3,9 @@ The runs of keys in one process, as far as they act together: claims, waits for 
 
 Who waits for another run looks from time to time, and at once when the store hears of a change in that lane.
 The statements are in ``store/claims``.  When a process counts as dead is decided in ``leases``.
+
+Processes notify each other by the number of the lane in which something has changed.  ``""`` says that some
+notifications may have been missed.  Other texts are for batches.
 """
 
 from __future__ import annotations
@@ -12,33 +15,21 @@ import inspect
 import weakref
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.store.claims import (
-    Claimed,
-    Held,
-    Taken,
-    ToClaim,
-    claim,
-    is_owned,
-    look,
-    note_heard,
-    note_taker,
-    release,
-    reopen,
-    take,
-)
-from invsvc_async.durable.store.lanes import lost_lane
-from invsvc_async.durable.store.order import begin
+from invsvc_async.durable.store import claims as in_store
+from invsvc_async.durable.store.claims import Claimed, Held, Taken, ToClaim
+from invsvc_async.durable.store.lanes import FREED, lost_lane
+from invsvc_async.durable.store.order import begin as begin_in_store
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.transport.transport import CLOSED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal import ClientJournal
@@ -57,55 +48,53 @@ _FIRST = 0.2
 _LONGEST = 2.0
 _AGAIN: Final = 1.0  # s between tries to store how a run ended
 _TO_LEAVE: Final = 10.0  # s for which the next run waits for that
-_TO_END: Final = 1.0  # s that the journal has to store what runs have left
-
-
-class Claimant(Protocol):
-    """A run of a key: its lane, and the number, place and turn of the entry once that is inserted."""
-
-    name: str
-    thing: str | None
-    taker: str | None
-    lane: Lane
-    seq: int
-    place: int
-    is_next: bool
+_TO_END: Final = 1.0  # s that the journal has to store how runs have ended
 
 
 class _Asked(NamedTuple):
     """A wanted claim, and the future for the result; ``None`` if the result is not known."""
 
-    run: Claimant
+    run: KeyedRun
     entry: Entry
     future: asyncio.Future[Claim | None]
 
 
 class Claims:
-    """The entries of keys in *store*, the store of *journal*, and the waits for entries in this process."""
+    """
+    What the runs of keys in this process do in *store*, the store of *journal*, beside each other.
+
+    They claim together, in one statement; wait for runs of others, which notify them; and end, also after
+    they were cancelled, before the next run of the key here.
+    """
 
     def __init__(self, journal: ClientJournal, store: Store) -> None:
         self._journal = journal
         self.store: Store = store
         self.ended: bool = False
         self._tasks: set[asyncio.Task[object]] = set()
-        # of them, those that end runs, by key
-        self._leaving: dict[str, asyncio.Task[Any]] = {}
+        # By key, of these tasks: what the next run waits for.  It stores how the last run ended; or it moves
+        # an entry, for a run that was cancelled meanwhile.
+        self._unfinished: dict[str, asyncio.Task[Any]] = {}
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
         self._asked_now: dict[str, _Asked] = {}  # in the current one
         self._claiming: asyncio.Task[None] | None = None
         self._waiting: dict[asyncio.Event, int] = {}  # for something in a lane
-        self._hearing: asyncio.Task[None] | None = None
-        self._telling: asyncio.Task[None] | None = None
-        # lanes of which other processes are to be told that something has ended
-        self._told: set[int] = set()
+        self._listening: asyncio.Task[None] | None = None
+        self._notifying: asyncio.Task[None] | None = None
+        # lanes in which something has ended, of which other processes are to be notified
+        self._to_notify: set[int] = set()
 
     @property
     def alone_since(self) -> float:
-        """The local time since which only this process can have sent anything: the opening of a file."""
+        """
+        The local time since which only this process can have sent anything: the opening of a file.
+
+        ``inf`` if processes share the journal: there is no such time.
+        """
         return inf if self._journal.is_shared else self._journal.opened
 
-    async def claim(self, run: Claimant, entry: Entry) -> Claim:
+    async def claim(self, run: KeyedRun, entry: Entry) -> Claim:
         """
         Insert *entry* in the lane of *run*, together with other claims, as TO DO if *run* is not next.
 
@@ -129,7 +118,7 @@ class Claims:
             if claim is not None:
                 return claim
             # It was inserted by somebody else while the statement ran; or the lane is lost.
-            if not await is_owned(self.store, run.lane):
+            if not await in_store.is_owned(self.store, run.lane):
                 run.lane.doubt()
                 raise lost_lane()
 
@@ -137,26 +126,36 @@ class Claims:
         while self._asked:
             self._choose()
             asked = self._asked_now
+            # The process has one lane at a time.  A run that asked in the lane before gets this one; its
+            # secret is returned by the same process under either token.
             lane = next(iter(asked.values())).run.lane
             claims: dict[str, Claim] | None = None
             try:
-                given = [ToClaim(each.entry, each.run.taker) for each in asked.values()]
-                claims = await claim(self.store, lane, given)
+                given = [
+                    ToClaim(each.entry, each.run.secret_by) for each in asked.values()
+                ]
+                claims = await in_store.claim(self.store, lane, given)
             except Exception as error:  # noqa: BLE001 - raised where it is awaited
                 for each in asked.values():
                     settle(each.future, None, error)
             for name, each in asked.items():
                 found = None if claims is None else claims.get(name)
-                if claims is not None and not each.future.done():
+                is_awaited = claims is not None and not each.future.done()
+                is_asked_again = name in self._asked
+                if is_awaited:
                     _answer(each, found, lane)
-                elif (
-                    name not in self._asked
-                ):  # it may have been inserted, and its run goes no further
-                    self.leave(name, lane, is_unsent=isinstance(found, Claimed))
+                elif not is_asked_again:
+                    # The statement failed, or the run was cancelled: nobody goes on with its entry.
+                    self.end_run(name, lane, is_unsent=isinstance(found, Claimed))
             self._asked_now = {}
 
     def _choose(self) -> None:
-        """Choose the claims that the next statement makes: each is always in one of the two sets."""
+        """
+        Choose the claims that the next statement makes.
+
+        Each is in at least one of the two sets all the time, so that an exception of a signal handler leaves
+        none without an answer.
+        """
         # One for each thing: the next one has to see it.
         firsts: dict[str, str] = {}
         for name, asked in self._asked.items():
@@ -166,7 +165,7 @@ class Claims:
             del self._asked[name]
 
     def _fail_claims(self, claiming: asyncio.Task[None]) -> None:
-        """Fail what a task has not answered that a signal handler's exception has ended."""
+        """Fail the claims without an answer: an exception of a signal handler has ended *claiming*."""
         if self._claiming is not claiming:
             return
         unanswered = {**self._asked_now, **self._asked}
@@ -176,32 +175,39 @@ class Claims:
         for name, asked in unanswered.items():
             if not asked.future.done():
                 settle(asked.future, None, _interrupted(claiming))
-                self.leave(name, asked.run.lane)  # it may have been inserted
+                self.end_run(name, asked.run.lane)  # it may have been inserted
 
     async def look(self, name: str, mine: str | None = None) -> Seen | None:
         """Return the entry of a key as it is now; one in the lane of the token *mine* is not held."""
-        return await look(self.store, name, mine)
+        return await in_store.look(self.store, name, mine)
 
-    async def take(
-        self, entry: Entry, lane: Lane, *, to: int | None = None
-    ) -> Taken | None:
+    async def take(self, entry: Entry, lane: Lane) -> Taken | None:
         """
-        Move *entry* to *lane*, or to the lane number *to*; return ``None`` if a living process has it.
+        Move *entry* to *lane*; return ``None`` if a living process has it.
 
         Raises:
             LostLaneError: The lane belongs to another process.
         """
-        # only the reply to an earlier try was lost
-        if entry.lane == lane.number and to is None:
+        is_there_already = entry.lane == lane.number
+        if is_there_already:  # by an earlier try, of which only the reply was lost
             return Taken(is_gone=False)
-        if to is not None:
-            return await take(self.store, entry, lane, to)
-        taking = take(self.store, entry, lane, lane.number)
+        taking = in_store.take(self.store, entry, lane, lane.number)
         return await self._to_its_end(entry.key, taking)
+
+    async def free(self, entry: Entry, lane: Lane) -> bool:
+        """
+        Move *entry* to where any run may take it; return ``False`` if a living process has it.
+
+        No run here has the entry, so none has to wait for a move that is cancelled.
+
+        Raises:
+            LostLaneError: *lane*, of this process, belongs to another one.
+        """
+        return await in_store.take(self.store, entry, lane, FREED) is not None
 
     async def reopen(self, entry: Entry, state: State, lane: Lane) -> bool:
         """Reopen *entry*, which is done, in *lane*; return ``False`` if it has changed since."""
-        reopening = reopen(self.store, entry, state, lane.number)
+        reopening = in_store.reopen(self.store, entry, state, lane.number)
         return await self._to_its_end(entry.key, reopening)
 
     async def _to_its_end(self, name: str, moving: Coroutine[Any, Any, T]) -> T:
@@ -210,18 +216,18 @@ class Claims:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._leaving[name] = task
+            self._unfinished[name] = task
             raise
 
-    async def note_taker(self, run: KeyedRun) -> None:
-        """Note who returns the secret of a new webhook."""
-        if run.taker is not None:
-            await note_taker(self.store, run.seq, run.taker)
+    async def note_who_returns(self, run: KeyedRun) -> None:
+        """Note which process returns the secret of a new webhook."""
+        if run.secret_by is not None:
+            await in_store.note_taker(self.store, run.seq, run.secret_by)
 
-    async def note_heard(self, seq: int) -> None:
+    async def note_returned(self, seq: int) -> None:
         """Note that a secret was returned; if the note cannot be stored, later runs call the secret lost."""
         with suppress(JournalError):
-            await note_heard(self.store, seq)
+            await in_store.note_heard(self.store, seq)
 
     async def begin(self, run: KeyedRun, entry: Entry) -> Turn:
         """
@@ -231,7 +237,9 @@ class Claims:
             LostLaneError: Another process has it.
             JournalError: The journal cannot be used.
         """
-        beginning = begin(self.store, entry, run.lane, run.passed, creates=run.creates)
+        beginning = begin_in_store(
+            self.store, entry, run.lane, run.passed, creates=run.creates
+        )
         try:
             return await self._to_its_end(run.name, beginning)
         except LostLaneError:
@@ -240,25 +248,24 @@ class Claims:
 
     # --- waiting
 
-    async def until_closed(self, waiting: Awaitable[object]) -> None:
+    async def while_open(self, waiting: Awaitable[object]) -> None:
         """Await *waiting*; raise ConfigurationError if the client is closed, or is meanwhile."""
         core = self._journal.core
         assert core is not None
-        if not core.under_way.closed:
-            with suppress(TimeoutError), core.under_way.until_closed():
-                await waiting
-                return
-        elif inspect.iscoroutine(waiting):
-            waiting.close()
+        if core.under_way.closed:
+            if inspect.iscoroutine(waiting):
+                waiting.close()  # or else it warns that it was never awaited
+            raise ConfigurationError(CLOSED)
+        with suppress(TimeoutError), core.under_way.until_closed():
+            await waiting
+            return
         raise ConfigurationError(CLOSED)
 
     async def wait(self, held: Held) -> None:
         """Wait until an entry is done, released, or its owner is silent."""
-        if self._hearing is None and self._journal.is_shared:
-            # Weakly: a client that is dropped without being closed is to be collected.
-            woken = weakref.WeakMethod(self._woken)
-            hearing = self.store.hear(lambda what: (wake := woken()) and wake(what))
-            self._hearing = asyncio.get_running_loop().create_task(hearing)
+        if self._listening is None and self._journal.is_shared:
+            hearing = self.store.hear(_weakly(self._wake))
+            self._listening = asyncio.get_running_loop().create_task(hearing)
         lane = held.entry.lane
         pause = _FIRST
         event = asyncio.Event()
@@ -268,34 +275,39 @@ class Claims:
                 isinstance(now := await self.look(held.entry.key), Held)
                 and now.entry.lane == lane
             ):
-                await self.until_closed(set_within(event, pause))
+                await self.while_open(set_within(event, pause))
                 event.clear()
                 pause = min(2 * pause, _LONGEST)
         finally:
             del self._waiting[event]
 
-    def _woken(self, what: str) -> None:
+    def _wake(self, what: str) -> None:
+        """Wake the waits that the notification *what* is about."""
         for event, lane in self._waiting.items():
             if what in ("", str(lane)):
                 event.set()
 
-    def tell(self, lane: int) -> None:
+    def notify(self, lane: int) -> None:
         """Wake all waits for something in *lane*: here and, if others use the journal, in other processes."""
         if self._waiting:
-            self._woken(str(lane))
+            self._wake(str(lane))
         if self._journal.has_company:
-            self._told.add(lane)
-            if self._telling is None or self._telling.done():
-                self._telling = asyncio.get_running_loop().create_task(self._tell())
+            self._to_notify.add(lane)
+            if self._notifying is None or self._notifying.done():
+                self._notifying = asyncio.get_running_loop().create_task(
+                    self._notify_others()
+                )
 
-    async def _tell(self) -> None:
+    async def _notify_others(self) -> None:
         try:
-            while self._told:
-                told, self._told = self._told, set()
-                with suppress(JournalError):  # there is a look behind it
-                    await self.store.tell(*map(str, told))
+            while self._to_notify:
+                lanes = self._to_notify
+                self._to_notify = set()
+                # Whoever misses a notification looks by itself, a little later.
+                with suppress(JournalError):
+                    await self.store.tell(*map(str, lanes))
         finally:
-            self._telling = None
+            self._notifying = None
 
     # --- beside the runs
 
@@ -306,7 +318,7 @@ class Claims:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def leave(
+    def end_run(
         self,
         name: str,
         lane: Lane,
@@ -320,12 +332,12 @@ class Claims:
 
         One that *is_unsent*, although it was inserted as one that is being sent, is released as TO DO.
         """
-        earlier = self._leaving.get(name)
-        self._leaving[name] = self.start(
-            self._left(name, lane, entry, left, earlier, is_unsent=is_unsent)
+        earlier = self._unfinished.get(name)
+        self._unfinished[name] = self.start(
+            self._store_end(name, lane, entry, left, earlier, is_unsent=is_unsent)
         )
 
-    async def _left(
+    async def _store_end(
         self,
         name: str,
         lane: Lane,
@@ -335,36 +347,41 @@ class Claims:
         *,
         is_unsent: bool,
     ) -> bool:
-        """Do what :meth:`leave` says, until it is done; return whether there was a verdict."""
+        """Do what :meth:`end_run` says, until it is done; return whether there was a verdict."""
         has_verdict = entry is not None and entry.state is State.DONE
         if earlier is not None:
             await asyncio.wait([earlier])
         while True:
-            with suppress(JournalError):
-                with suppress(LostLaneError):  # another process has it
-                    if entry is not None:
-                        await lane.put(entry, left)
-                    if not has_verdict:
-                        await release(self.store, name, lane, is_unsent=is_unsent)
+            try:
+                if entry is not None:
+                    await lane.put(entry, left)
+                if not has_verdict:
+                    await in_store.release(self.store, name, lane, is_unsent=is_unsent)
                 break
-            if self.ended:
+            except LostLaneError:  # another process has the entry, and ends it
                 break
+            except (
+                JournalError
+            ):  # the store is away: try again while the journal is open
+                if self.ended:
+                    break
             await asyncio.sleep(_AGAIN)
-        self.tell(lane.number)
-        if self._leaving[name] is asyncio.current_task():
-            del self._leaving[name]
+        self.notify(lane.number)
+        has_no_later_end = self._unfinished[name] is asyncio.current_task()
+        if has_no_later_end:
+            del self._unfinished[name]
         return has_verdict
 
-    async def until_left(self, name: str) -> bool:
+    async def until_end_is_stored(self, name: str) -> bool:
         """
         Wait until the last run of a key in this process has ended; return whether it had a verdict to store.
 
         Raises:
             JournalError: It has not, because the journal cannot store that.
         """
-        if (task := self._leaving.get(name)) is None:
+        if (task := self._unfinished.get(name)) is None:
             return False
-        await self.until_closed(asyncio.wait([task], timeout=_TO_LEAVE))
+        await self.while_open(asyncio.wait([task], timeout=_TO_LEAVE))
         if not task.done():
             raise JournalError(
                 f"key {key_in(name)!r}: the journal could not store yet how its last run ended. Nothing was "
@@ -375,9 +392,9 @@ class Claims:
     async def end(self) -> None:
         """End what is under way beside the runs, all of which have ended."""
         self.ended = True
-        if self._hearing is not None:
-            self._hearing.cancel()
-        # what it inserts for runs that were cancelled is to be released
+        if self._listening is not None:
+            self._listening.cancel()
+        # What a claim inserts for runs that were cancelled has to be released.
         if self._claiming is not None:
             await asyncio.wait([self._claiming], timeout=_TO_END)
         if self._tasks:
@@ -396,9 +413,19 @@ def _interrupted(task: asyncio.Task[None]) -> JournalError:
 def _answer(asked: _Asked, found: Claim | None, lane: Lane) -> None:
     """Pass on to a run what came of its claim in *lane*."""
     if isinstance(found, Claimed):
-        # Now: its run may be cancelled before it goes on.
-        run = asked.run
-        run.lane = lane
-        run.seq = run.place = found.seq
-        run.is_next = found.is_next
+        asked.run.note_claimed(
+            found, lane
+        )  # now: it may be cancelled before it goes on
     asked.future.set_result(found)
+
+
+def _weakly(wake: Callable[[str], None]) -> Callable[[str], None]:
+    """Return *wake*, a method, without a reference to its object: a client that is dropped is collected."""
+    reference = weakref.WeakMethod(wake)
+
+    def wake_if_there(what: str) -> None:
+        woken = reference()
+        if woken is not None:
+            woken(what)
+
+    return wake_if_there

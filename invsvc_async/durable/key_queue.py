@@ -42,10 +42,10 @@ _MOMENT: Final = 0.25
 
 
 class Runs(Protocol):
-    """The runs of keys in this process."""
+    """The runs of keys in this process: what the queue needs of ``Keys``, which makes the queue."""
 
-    def runs(self, name: str) -> bool:
-        """Return whether a run of the key has begun here."""
+    def has_run(self, name: str) -> bool:
+        """Return whether a run of the key has begun here, and has not ended."""
         ...
 
     async def until_run_ends(self, name: str) -> None:
@@ -78,36 +78,40 @@ class Queue:
         """
         Wait until the earlier writes to the thing of *run* are done, or are passed over.
 
-        Then the run knows whether a later one was sent, and this client, what the last one left.
+        Afterwards the run knows whether a later write was sent.  Its client knows what the last write left,
+        and, for a create, which webhooks are those of other creates.
         """
         assert run.thing is not None
         clock = run.options.core.clock
         begun = clock.now()
-        after = 0
-        until = asyncio.get_running_loop().time() + _MOMENT
-        while True:
-            ahead = await ahead_of(
-                self._store, run.thing, run.place, after, run.seq, creates=run.creates
-            )
-            if ahead.key is None:
-                break
-            if await self._is_passed(run, ahead, ahead.key, until):
-                after = ahead.place
+        ahead = await self._until_none_ahead(run, run.thing)
         run.overtaken = ahead.is_overtaken
         if run.creates:
             await take_claims(run.options.core.writes, self._store, [run.thing])
         learn(run.options, [Left(run.thing, ahead.team, ahead.state, ahead.stamp)])
         if ahead.has_unknown:
-            await self._claims.until_closed(self._close_lines(run))
+            await self._claims.while_open(self._close_lines(run, run.thing))
         run.waited += clock.now() - begun
 
-    async def _close_lines(self, run: KeyedRun) -> None:
-        """Close the line of the thing of *run* as long as UNKNOWN writes to it may have an effect."""
-        assert run.thing is not None
-        fresh = self._unknown.fresh(
-            await unknown_beside(self._store, run.thing, run.seq)
+    async def _until_none_ahead(self, run: KeyedRun, thing: str) -> Ahead:
+        """Wait for the earlier writes to *thing*, one after the other; return the row that has none."""
+        after = 0
+        until = asyncio.get_running_loop().time() + _MOMENT
+        while True:
+            ahead = await ahead_of(
+                self._store, thing, run.place, after, run.seq, creates=run.creates
+            )
+            if ahead.key is None:
+                return ahead
+            if await self._is_passed(run, ahead, ahead.key, until):
+                after = ahead.place
+
+    async def _close_lines(self, run: KeyedRun, thing: str) -> None:
+        """Close the line of *thing* as long as UNKNOWN writes to it may have an effect."""
+        not_closed_yet = self._unknown.fresh(
+            await unknown_beside(self._store, thing, run.seq)
         )
-        for some in slices(fresh, MOST):
+        for some in slices(not_closed_yet, MOST):
             unknown = await entries_at(self._store, some)
             await self._unknown.close_lines(
                 unknown, run.options, since=self._claims.alone_since
@@ -124,7 +128,7 @@ class Queue:
         found = await self._claims.look(key, run.lane.token)
         if found is None or isinstance(found, Finished):
             return False
-        if self._runs.runs(key):
+        if self._runs.has_run(key):
             await self._runs.until_run_ends(key)
             return False
         match found:
@@ -141,6 +145,8 @@ class Queue:
         if await self._runs.may_settle(entry, run.options):
             await self._runs.settle(entry.key, run.options)
             return False
+        # It is not known here whether its process has ended, so what was sent may arrive for all of its
+        # windows.  The entry stays as it is, and `begin` is told not to wait for it.
         intent = await self._runs.intent_in(entry)
         close_line(run.options.core, entry.thing or "", intent, sender_gone=False)
         run.passed.append(entry.seq)
@@ -150,11 +156,13 @@ class Queue:
         self, run: KeyedRun, ahead: Ahead, entry: Entry, until: float
     ) -> bool:
         """Pass over a write that nobody has, unless a run of it begins in a moment."""
-        may_be_sent_yet = ahead.place > ahead.last and not ahead.is_overtaken
+        # Once a later write to the thing has had an effect, or was sent, no run may send this one any more.
+        is_before_last_effect = ahead.place <= ahead.last
+        may_be_sent_yet = not (is_before_last_effect or ahead.is_overtaken)
         if may_be_sent_yet and asyncio.get_running_loop().time() < until:
-            await self._claims.until_closed(asyncio.sleep(_LOOK))
+            await self._claims.while_open(asyncio.sleep(_LOOK))
             return False
         if entry.lane in (FREED, ENDED):
             return True
         # Its process may only be frozen: it has to see that it is overtaken before it sends.
-        return await self._claims.take(entry, run.lane, to=FREED) is not None
+        return await self._claims.free(entry, run.lane)

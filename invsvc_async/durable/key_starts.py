@@ -19,8 +19,8 @@ class KeyStart:
 
     order: StartOrder
     thing: str
-    # done once no earlier one is waiting; None: nobody asked
-    first: asyncio.Future[None] | None = None
+    # done once this start is the first; None: nobody waits for that
+    is_first: asyncio.Future[None] | None = None
 
     def leave(self) -> None:
         """Allow the next start to go on. It may be called again."""
@@ -39,13 +39,13 @@ class StartOrder:
         self._starts.setdefault(thing, deque()).append(start)
         return start
 
-    async def turn(self, start: KeyStart) -> None:
-        """Wait until no earlier start is left."""
+    async def until_first(self, start: KeyStart) -> None:
+        """Wait until *start* is the first one of its thing; do not wait if it has left."""
         starts = self._starts.get(start.thing)
         if starts is None or start not in starts or starts[0] is start:
             return
-        start.first = asyncio.get_running_loop().create_future()
-        await start.first
+        start.is_first = asyncio.get_running_loop().create_future()
+        await start.is_first
 
     def leave(self, start: KeyStart) -> None:
         """Remove *start*."""
@@ -56,6 +56,6 @@ class StartOrder:
         if not starts:
             del self._starts[start.thing]
             return
-        first = starts[0].first
-        if first is not None and not first.done():
-            first.set_result(None)
+        waiting = starts[0].is_first
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)

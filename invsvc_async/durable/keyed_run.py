@@ -56,9 +56,24 @@ class KeyTakenError(JournalError):
 @attrs.define(eq=False)
 class KeyedRun:
     """
-    A run of a write under a key, which is claimed before the first send.
+    A run of a write under a key: the journal of its driver, for the one entry of the key.
 
-    The run is ``over`` if its entry is another run's, or about to be released.
+    ================  =====================================  =================================================
+    the run           is known by                            what happens
+    ================  =====================================  =================================================
+    starts            ``seq == 0``                           its key is claimed, in the order of ``start``, or
+                                                             it gets an entry that is there by ``own``
+    has its entry     ``seq``, and ``place`` in the order    waits until its turn has come; an attempt to send
+                      of its thing                           before that sets ``has_to_wait``
+    may send          ``is_next``; or ``begin`` in the       each send stores the intent, as ``sent``
+                      store says so
+    has its verdict   ``outcome``                            the verdict is stored, and the entry stays
+    has no entry      ``is_over``                            another process has the entry, or its release is
+                                                             under way: nothing else is stored or released
+    ================  =====================================  =================================================
+
+    That a later write to its thing was sent (``overtaken``) may be found at any time before its own first
+    send; then it sends nothing, and has that as its verdict.
     """
 
     claims: Claims
@@ -67,23 +82,22 @@ class KeyedRun:
     thing: str | None
     digest: str
     options: ClientOptions
-    # who returns the secret of a new webhook; None: nobody need
-    taker: str | None = None
+    # The token of the process that returns the secret of a new webhook; None: no run has to.
+    secret_by: str | None = None
     labels: str | None = None  # stored with its key
-    seq: int = 0  # of its entry, once it is claimed
-    creates: bool = False  # what other creates may look alike to, if it has a thing
-    place: int = 0  # of its entry, in the order of its thing
-    # its turn has come: it has to wait for no other write to its thing
+    # A create that has a thing may be taken for another create of that thing.
+    creates: bool = False
+    start: KeyStart | None = None
+    seq: int = 0
+    place: int = 0
     is_next: bool = False
-    has_to_wait: bool = False  # it was about to be sent, and its turn had not come
-    passed: list[int] = attrs.field(
-        factory=list
-    )  # earlier entries that nobody has, and that may have been sent
-    start: KeyStart | None = None  # in the order of its thing, until its key is claimed
-    sent: Packed | None = None  # the intent as it was stored before the last send
+    has_to_wait: bool = False
+    # Earlier entries that nobody has and that may have been sent: `begin` need not wait for them.
+    passed: list[int] = attrs.field(factory=list)
+    sent: Packed | None = None
     sent_before: tuple[Sent, ...] = ()  # by earlier runs, without an effect
-    over: bool = False
-    overtaken: bool = False  # a later write to its thing was sent
+    is_over: bool = False
+    overtaken: bool = False
     outcome: AnyOutcome | None = None
     called: float | None = None  # when it was awaited, local s
     waited: float = 0.0  # s since then, for earlier writes to its thing
@@ -99,7 +113,8 @@ class KeyedRun:
         called: float,
     ) -> KeyedRun:
         """Return a run of *spec*, which was *called* then (local s)."""
-        asks = spec.creates_webhook and spec.options.core.on_secret is None
+        is_kept_by_nobody = spec.options.core.on_secret is None
+        has_to_return = spec.creates_webhook and is_kept_by_nobody
         return cls(
             claims=claims,
             lane=lane,
@@ -107,7 +122,7 @@ class KeyedRun:
             thing=changed_by(spec),
             digest=digest,
             options=spec.options,
-            taker=lane.token if asks else None,
+            secret_by=lane.token if has_to_return else None,
             labels=spec.labels,
             creates=spec.kind.creates,
             called=called,
@@ -131,12 +146,14 @@ class KeyedRun:
         )
 
     def bound(self) -> ClientOptions:
-        """Return its options with this as the journal."""
+        """Return the options of the driver, whose journal is this run."""
         return replace(self.options, journal=self)
 
     async def sending(self, intent: Intent) -> float:
         """
         Store *intent*, which is about to be sent; claim the key if the run has not claimed it before.
+
+        The entry is packed after the lane is held, which may take long, and stored in one of three ways.
 
         Raises:
             KeyTakenError: The key has another entry, or the run is not next.
@@ -147,11 +164,14 @@ class KeyedRun:
         self.sent = pack(intent, self.claims.store.commons)
         entry = self.entry(State.SENDING, intent, self.sent)
         if not self.seq:
+            # The claim inserts the entry as being sent if no earlier write to the thing is in the way.
             await self._claim_now(entry)
             self.has_to_wait = not self.is_next
         elif self.is_next or self.thing is None:
+            # The turn has come already, and stays; or other writes do not matter.
             await self.lane.put(entry)
         else:
+            # Whether it has come is decided in the store, beside other processes.
             self.is_next = await self.claims.begin(self, entry) is Turn.BEGUN
             self.has_to_wait = not self.is_next
         if self.has_to_wait:
@@ -163,7 +183,7 @@ class KeyedRun:
         try:
             return await self.claims.claim(self, entry)
         finally:
-            self.has_started()
+            self.let_next_start()
 
     async def _claim_now(self, entry: Entry) -> None:
         """Claim the key in the middle of the run; raise KeyTakenError if it has another entry."""
@@ -171,16 +191,31 @@ class KeyedRun:
         if not isinstance(claim, Claimed):
             raise KeyTakenError(claim)
 
+    def note_claimed(self, claimed: Claimed, lane: Lane) -> None:
+        """Note that the entry of the run was inserted in *lane*."""
+        self.lane = lane
+        self.seq = claimed.seq
+        self.place = claimed.seq
+        self.is_next = claimed.is_next
+
     def own(self, entry: Entry) -> None:
-        """Go on with *entry*, which may be in the lane of the run from now on, even if the move fails."""
+        """
+        Count *entry* as that of the run, before it is moved to the lane of the run.
+
+        The move may take place although its answer is lost; the run then has to release the entry.
+        """
         self.seq = entry.seq
         self.place = entry.place
 
     def disown(self) -> None:
-        """Note that another run has the entry."""
+        """Note that *own* was wrong: another run has moved the entry, or changed it."""
         self.seq = 0
 
-    def has_started(self) -> None:
+    def lose_entry(self) -> None:
+        """Note that another process has the entry: nothing of it is stored or released here any more."""
+        self.is_over = True
+
+    def let_next_start(self) -> None:
         """Allow the next run for the same thing to claim its key: this run has claimed, or need not."""
         if self.start is not None:
             self.start.leave()
@@ -193,7 +228,9 @@ class KeyedRun:
             LostLaneError: Another process has the entry, and its verdict counts.
             JournalError: It could not be stored. That is tried again while the journal is open.
         """
-        if not self.seq:  # it ended before its first send
+        if not self.seq:
+            # The run ended before its first send, so it has no entry.  The claim says whether it gets one:
+            # a verdict is not stored beside that of another run.
             await self._claim_now(self.entry(State.TO_DO, outcome.intent))
         left = left_by(self.thing, outcome, self.options.core.writes)
         store = self.claims.store
@@ -212,15 +249,15 @@ class KeyedRun:
         except LostLaneError:
             raise
         except JournalError as error:
-            self.over = True
-            self.claims.leave(self.name, self.lane, entry, left)
+            self.is_over = True
+            self.claims.end_run(self.name, self.lane, entry, left)
             raise JournalError(
                 f"{outcome.started_as.operation} ({key_in(self.name)}): its verdict, {outcome.verdict}, "
                 f"could not be stored: {error} Run it again under the same key."
             ) from error
         self.outcome = outcome
         self.lane.leases.done += 1
-        self.claims.tell(self.lane.number)
+        self.claims.notify(self.lane.number)
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Store how far the run got, and release the entry; a run that has to wait keeps its entry."""
@@ -228,16 +265,22 @@ class KeyedRun:
             self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
 
     def let_go(self, entry: Entry | None = None) -> None:
-        """Release the entry for any run, unless the run has a verdict; store it first as *entry*."""
-        if self.seq and not self.over and self.outcome is None:
-            self.over = True
-            self.claims.leave(self.name, self.lane, entry)
+        """
+        Release the entry for any run, unless the run has a verdict; store it first as *entry*.
+
+        A second call does nothing.
+        """
+        is_claimed = bool(self.seq)
+        has_open_entry = is_claimed and not self.is_over and self.outcome is None
+        if has_open_entry:
+            self.is_over = True
+            self.claims.end_run(self.name, self.lane, entry)
 
     def heard(self, identity: str) -> None:
         """Note that the awaiter has the verdict, and with it the secret of a new webhook."""
-        del identity
-        if self.taker is not None:
-            self.claims.start(self.claims.note_heard(self.seq))
+        del identity  # of a journal's protocol; this one has one entry
+        if self.secret_by is not None:
+            self.claims.start(self.claims.note_returned(self.seq))
 
     def entry(
         self, state: State, intent: Intent, packed: Packed | None = None
@@ -265,7 +308,8 @@ def changed_by(spec: WriteSpec) -> str | None:
     That of a create without a tag is its URL, because a webhook of another create of that URL may be taken
     for its own. ``None`` for a write that waits for no other.
     """
-    has_tag = spec.lacks_tag or is_unique(spec.tag)  # it gets one
+    gets_tag = spec.lacks_tag
+    has_tag = gets_tag or is_unique(spec.tag)
     return (
         None
         if spec.creates_webhook and has_tag

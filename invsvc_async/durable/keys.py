@@ -24,6 +24,19 @@ The writes to one thing have one order in all processes, that of their claims: s
 ``key_queue`` for what a run waits for.  The statements are in ``store/claims``.
 
 A verdict is returned once it is stored.  If another process has the entry by then, that one's verdict counts.
+
+A run passes through these methods, each of which adds one thing:
+
+=========================  ================================================================================
+``run``                    the close of the client ends its waits
+``_in_order_of_starts``    the keys of one thing are claimed in the order in which their runs were started
+``_one_at_a_time``         one run of the key at a time in this process; the next returns its outcome
+``_by_entry``              looks at the entry, again and again, until there is an outcome
+``_step``                  does what the table above says: ``_claim_and_send``, ``_reopen_and_run``,
+                           ``_take_and_run``, or one of the other rows
+``_send_first``, ``_go_on``  wait for earlier writes to the thing, and make drivers, until one has a verdict
+``_drive``                 drives one driver to its end
+=========================  ================================================================================
 """
 
 from __future__ import annotations
@@ -57,7 +70,6 @@ from invsvc_async.durable.resolve import is_being_done, note, resolve
 from invsvc_async.durable.store.claims import (
     Abandoned,
     Claimed,
-    Conflict,
     Finished,
     Held,
     Teller,
@@ -95,7 +107,8 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
-# Settings of the run that goes on with a write: what was sent is settled within the windows of its own.
+# These settings of an intent are replaced by those of the run that goes on with it.  The windows stay: they
+# belong to what was sent.
 _OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
 _OLDEST: Final = 1e11  # s; the store counts in 64 bits
 _TO_RETURN = 5.0  # s that a run has to note that it returned a secret
@@ -107,18 +120,18 @@ _NO_SECRETS = (
 
 
 @attrs.define(eq=False)
-class _Turn:
-    """The turns of the runs of a key in this process: the runs take place one at a time."""
+class _RunsHere:
+    """The runs of a key in this process, which take place one at a time."""
 
-    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
-    users: int = 0
-    # set when the run that has begun ends
+    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)  # the present run has it
+    many: int = 0  # runs that have begun, or wait for the lock
+    # set when the present run ends
     ended: asyncio.Event = attrs.field(factory=asyncio.Event)
-    last: AnyDriver | None = None  # the last of them that has an outcome
-    digest: str = ""
+    last: AnyDriver | None = None  # the last run that has an outcome
+    digest: str = ""  # of its write
 
-    def has_ended(self) -> None:
-        """Wake those that wait for the end of a run."""
+    def wake_waiters(self) -> None:
+        """Wake those that wait for the end of the present run."""
         self.ended.set()
         self.ended = asyncio.Event()
 
@@ -136,7 +149,7 @@ class Keys:
             store, named=named.get("namespace"), same_mode="same_mode" in named
         )
         self.doubts: Doubts = Doubts(store, complete="complete" in named)
-        self._turns: dict[str, _Turn] = {}  # by the keys of entries
+        self._runs: dict[str, _RunsHere] = {}  # by the keys of entries
         self._starts = StartOrder()
         self._queue = Queue(self, self.claims)
 
@@ -157,7 +170,9 @@ class Keys:
             ConfigurationError: The namespace of its key is not certain, or the client is closed.
             JournalError: The journal cannot be used; nothing was sent.
         """
-        return spec.options.core.under_way.tracked(partial(self._started, spec))
+        return spec.options.core.under_way.tracked(
+            partial(self._in_order_of_starts, spec)
+        )
 
     async def _name(self, key: str, team: str | None) -> str:
         await self.journal.open()
@@ -181,7 +196,7 @@ class Keys:
             or known.intent.identity != intent.identity
         ):
             return None
-        self.core.writes.take(intent.identity)
+        self.core.writes.forget(intent.identity)
         return known
 
     async def forget(self, key: str, team: str | None) -> bool:
@@ -228,11 +243,11 @@ class Keys:
         self, key: str, team: str | None, finding: Resolution, identity: str | None
     ) -> AnyOutcome:
         name = await self._name(key, team)
-        if name in self._turns:
+        if name in self._runs:
             raise is_being_done(key)
-        with self._turn_of(name) as turn:
-            async with turn.lock:  # a run that begins here waits
-                await self.claims.until_left(name)
+        with self._runs_of(name) as runs:
+            async with runs.lock:  # a run that begins here waits
+                await self.claims.until_end_is_stored(name)
                 mine = (await self.journal.own_lane()).token
                 resolved = await resolve(
                     self.store, name, finding, key=key, identity=identity, mine=mine
@@ -242,7 +257,7 @@ class Keys:
 
     async def prune(self, older_than: float) -> int:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
-        # nor NaN
+        # The comparison is false for NaN, too.
         if not (isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST):
             raise InvalidRequestError(
                 f"older_than: must be a number of seconds, not {older_than!r:.50}"
@@ -253,72 +268,71 @@ class Keys:
 
     # --- a run
 
-    async def _started(self, spec: WriteSpec) -> Driver[Any]:
+    async def _in_order_of_starts(self, spec: WriteSpec) -> Driver[Any]:
         """Run the write; its key is claimed after the keys of earlier starts for the same thing."""
         thing = changed_by(spec)
         if thing is None:
-            return await self._in_turn(spec, None)
+            return await self._one_at_a_time(spec, None)
         start = self._starts.enter(thing)  # at once: what follows waits for the journal
         try:
-            return await self._in_turn(spec, start)
+            return await self._one_at_a_time(spec, start)
         finally:
             start.leave()
 
-    async def _in_turn(self, spec: WriteSpec, start: KeyStart | None) -> Driver[Any]:
+    async def _one_at_a_time(
+        self, spec: WriteSpec, start: KeyStart | None
+    ) -> Driver[Any]:
         """Run the write, or return the outcome of a run in this process that ended meanwhile."""
         called = self.core.clock.now()
         name = await self._name(spec.key or "", spec.team)
-        with self._turn_of(name) as turn:
-            before = turn.last
-            if turn.users > 1 or spec.options.core.under_way.closed:
-                if start is not None:  # the run before it stands for the key
+        with self._runs_of(name) as runs:
+            before = runs.last
+            may_have_to_wait = runs.many > 1 or spec.options.core.under_way.closed
+            if may_have_to_wait:
+                # The run before this one claims the key, so later starts need not wait for this one.
+                if start is not None:
                     start.leave()
-                await self.claims.until_closed(turn.lock.acquire())
+                await self.claims.while_open(runs.lock.acquire())
             else:
-                await turn.lock.acquire()  # at once
+                # The lock is free: there is no wait that a close of the client would have to end.
+                await runs.lock.acquire()
             try:
-                if turn.last is not before and turn.last is not None:
-                    outcome = turn.last.outcome()
-                    if spec.resumes is None:
-                        _check_same(spec, turn.digest)
-                    if (
-                        spec.resumes is None
-                        or spec.resumes.identity == outcome.started_as.identity
-                    ):
-                        return _replayed(spec, outcome)
-                turn.last = await self._run(spec, name, turn, start, called)
-                return turn.last
+                outcome = _outcome_since(before, runs, spec)
+                if outcome is not None:
+                    return _replay(spec, outcome)
+                runs.last = await self._by_entry(spec, name, runs, start, called)
+                return runs.last
             finally:
-                turn.lock.release()
-                turn.has_ended()
+                runs.lock.release()
+                runs.wake_waiters()
 
     @contextmanager
-    def _turn_of(self, name: str) -> Generator[_Turn]:
-        turn = self._turns.setdefault(name, _Turn())
-        turn.users += 1
+    def _runs_of(self, name: str) -> Generator[_RunsHere]:
+        runs = self._runs.setdefault(name, _RunsHere())
+        runs.many += 1
         try:
-            yield turn
+            yield runs
         finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[name]
-                turn.has_ended()
+            runs.many -= 1
+            if not runs.many:
+                del self._runs[name]
+                runs.wake_waiters()
 
-    def runs(self, name: str) -> bool:
-        """Return whether a run of the key has begun here."""
-        return name in self._turns
+    def has_run(self, name: str) -> bool:
+        """Return whether a run of the key has begun here, and has not ended."""
+        return name in self._runs
 
     async def until_run_ends(self, name: str) -> None:
         """Wait until the run of the key that has begun here ends, whatever came of it."""
-        turn = self._turns.get(name)
-        if turn is not None:
-            await self.claims.until_closed(turn.ended.wait())
+        runs = self._runs.get(name)
+        if runs is not None:
+            await self.claims.while_open(runs.ended.wait())
 
-    async def _run(
+    async def _by_entry(
         self,
         spec: WriteSpec,
         name: str,
-        turn: _Turn,
+        runs: _RunsHere,
         start: KeyStart | None,
         called: float,
     ) -> Driver[Any]:
@@ -326,26 +340,27 @@ class Keys:
         if spec.lacks_tag:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
-        # then the verdict counts, whatever it is
-        awaited = await self.claims.until_left(name)
-        is_known = awaited or spec.resumes is not None
-        seen = await self._look(spec, name) if is_known else None
+        # Whether this run has met another one of its write, whose verdict it returns, whatever that is.  The
+        # first such run is the last one here, if its verdict was still to be stored.
+        awaited = await self.claims.until_end_is_stored(name)
+        has_entry = awaited or spec.resumes is not None
+        seen = await self._look(spec, name) if has_entry else None
         while True:
             lane = await self.journal.own_lane()
             run = KeyedRun.of(spec, self.claims, lane, name, digest, called)
             run.start = start
             try:
                 step = await self._step(run, spec, seen, awaited=awaited)
-            except LostLaneError:  # another process has it
-                run.over = True
+            except LostLaneError:
+                run.lose_entry()
                 step = None
             finally:
                 run.let_go()
             if isinstance(step, Driver):
-                turn.digest = run.digest
+                runs.digest = run.digest
                 return step
             if step is None:
-                awaited = awaited or bool(run.seq) or _is_of_living(seen)
+                awaited = awaited or _has_met_another(run, seen)
                 step = await self._look(spec, name)
             seen = step
 
@@ -358,24 +373,38 @@ class Keys:
         Return the run that has the outcome; or the entry that is there instead, as it was seen meanwhile;
         ``None`` if it has to be looked at.  *awaited* is whether the verdict of another run counts.
         """
-        match _compared(run, spec, seen):
-            case Conflict() as conflict:
-                raise conflict_error(spec, conflict)
+        if seen is not None:
+            # What is claimed is the entry that is there, so the next start for the thing may claim its own.
+            run.let_next_start()
+            self._check_entry(run, spec, seen.entry)
+        match seen:
             case None if awaited:
                 raise JournalError(
                     f"key {spec.key!r}: it was forgotten while its verdict was awaited. Nothing was sent now."
                 )
             case None:
-                return await self._claimed(run, spec)
+                return await self._claim_and_send(run, spec)
             case Finished() as done if awaited or done.entry.verdict in _FINAL:
-                return _replayed(spec, await self._outcome(done))
+                return _replay(spec, await self._outcome(done))
             case Finished() as done:
-                return await self._reopened(run, spec, done.entry)
+                return await self._reopen_and_run(run, spec, done.entry)
             case Held() as held:
                 await self.claims.wait(held)
                 return None
-            case Abandoned() as left:
-                return await self._taken(run, spec, left.entry)
+            case Abandoned(entry=entry):
+                return await self._take_and_run(run, spec, entry)
+
+    def _check_entry(self, run: KeyedRun, spec: WriteSpec, entry: Entry) -> None:
+        """
+        Raise KeyConflictError if *entry* is not of the write of *spec*; else *run* has the entry's digest.
+
+        What is resumed is not compared by its body, which has got a tag since.
+        """
+        if spec.resumes is None:
+            conflict = conflict_of(spec, entry.digest, run.digest)
+            if conflict is not None:
+                raise conflict_error(spec, conflict)
+        run.digest = entry.digest
 
     async def _look(self, spec: WriteSpec, name: str) -> Seen | None:
         """Return the entry of a key; raise ConfigurationError if it lacks the write that *spec* resumes."""
@@ -394,17 +423,19 @@ class Keys:
             )
         return found
 
-    async def _claimed(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any] | Seen:
+    async def _claim_and_send(
+        self, run: KeyedRun, spec: WriteSpec
+    ) -> Driver[Any] | Seen:
         """
         Claim the key in the order of starts, and run the write; return the entry if the key has one.
 
         If nothing has to be read before the first send, and the journal has all keys, the claim is a part of
-        the store before that send.
+        the store before that send, and nothing is claimed here.
         """
         has_all = not (await self.doubts.mark()).is_open
         if run.start is not None:
-            await self.claims.until_closed(self._starts.turn(run.start))
-        # otherwise a later one may be under way
+            await self.claims.while_open(self._starts.until_first(run.start))
+        # A later create of the same URL may be under way, so an untagged create waits in any case.
         may_be_next = run.thing is None or not run.creates
         if not (has_all and may_be_next and _is_sent_at_once(spec, run.thing)):
             claim = await run.claim(run.entry(State.TO_DO, new_intent(spec)))
@@ -412,10 +443,10 @@ class Keys:
                 return claim
             run.is_next = run.is_next and may_be_next
             if not run.is_next:
-                await self._wait(run)
-        return await self._first(run, spec)
+                await self._wait_for_earlier(run)
+        return await self._send_first(run, spec)
 
-    async def _reopened(
+    async def _reopen_and_run(
         self, run: KeyedRun, spec: WriteSpec, entry: Entry
     ) -> Driver[Any] | Seen | None:
         """Do a write anew without effect, or settle an UNKNOWN one; return ``None`` if another run does."""
@@ -425,9 +456,11 @@ class Keys:
         if not await self.claims.reopen(entry, state, run.lane):
             run.disown()
             return None
-        return await self._again(run, spec, replace(entry, state=state), gone=False)
+        return await self._go_on(
+            run, spec, replace(entry, state=state), sender_gone=False
+        )
 
-    async def _taken(
+    async def _take_and_run(
         self, run: KeyedRun, spec: WriteSpec, entry: Entry
     ) -> Driver[Any] | Seen | None:
         """Go on with an entry that nobody has; return ``None`` if another run has taken it."""
@@ -436,34 +469,45 @@ class Keys:
         if taken is None:
             run.disown()
             return None
-        return await self._again(run, spec, entry, gone=taken.is_gone)
+        return await self._go_on(run, spec, entry, sender_gone=taken.is_gone)
 
-    async def _again(
-        self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool
+    async def _go_on(
+        self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, sender_gone: bool
     ) -> Driver[Any] | Seen:
-        """Go on with an acquired *entry*; *gone* is whether the process before has provably done with it."""
-        await self.claims.note_taker(run)
+        """
+        Go on with an acquired *entry*, once the turn of the run has come.
+
+        *sender_gone* is whether the process that had it before is provably done with it.
+        """
+        await self.claims.note_who_returns(run)
         if entry.state is State.TO_DO:
             run.sent_before = without_effect(await self.intent_in(entry)).sent
         while True:
-            await self._wait(run)
+            await self._wait_for_earlier(run)
             if entry.state is State.TO_DO and not await self.doubts.has(entry):
-                return await self._first(run, spec)
-            driver = await self._left(run, entry, gone=gone, spec=spec)
+                return await self._send_first(run, spec)
+            driver = await self._resumed_driver(
+                run, entry, sender_gone=sender_gone, spec=spec
+            )
             ended = await self._drive(run, driver)
             if not isinstance(ended, NotNext):
                 return ended
 
-    async def _wait(self, run: KeyedRun) -> None:
+    async def _wait_for_earlier(self, run: KeyedRun) -> None:
         """Wait for the earlier writes to the thing of *run*, if others may change it."""
         run.has_to_wait = False
         if run.thing is not None:
             await self._queue.wait(run)
 
-    async def _left(
-        self, run: KeyedRun, entry: Entry, *, gone: bool, spec: WriteSpec | None = None
+    async def _resumed_driver(
+        self,
+        run: KeyedRun,
+        entry: Entry,
+        *,
+        sender_gone: bool,
+        spec: WriteSpec | None = None,
     ) -> Driver[Any]:
-        """Return a run that goes on with *entry*, which may have been sent, without *spec* only by reads."""
+        """Return a driver that goes on with *entry*, which may have been sent; without *spec*, by reads."""
         intent = attrs.evolve(await self.intent_in(entry), newest=not run.overtaken)
         if await self.doubts.has(entry):
             intent = in_doubt(intent)
@@ -473,21 +517,31 @@ class Keys:
                 **{name: getattr(spec.policy, name) for name in _OF_A_RUN},
             )
             intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
-        # What is in a file was left before it was opened.
-        since = self.core.clock.now() if self.journal.is_shared else self.journal.opened
         reader = None if spec is None else spec.reader
-        gone_since = since if gone else None
         return run_of(
             run.bound(),
             intent,
             reader=reader,
             journaled=True,
-            gone_since=gone_since,
+            gone_since=self._known_gone_since() if sender_gone else None,
             reads_only=spec is None,
         )
 
-    async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any] | Seen:
-        """Run a write of which nothing was sent, once its turn has come."""
+    def _known_gone_since(self) -> float:
+        """
+        Return since when a sender that is provably gone is known to be gone (local s).
+
+        A file was opened only after its last process had ended; in a database, that is known from now on.
+        """
+        return self.core.clock.now() if self.journal.is_shared else self.journal.opened
+
+    async def _send_first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any] | Seen:
+        """
+        Run a write of which nothing was sent, once its turn has come.
+
+        The turn may be lost before the send, and the store put back from a copy while the run waits for it
+        again.  So the wait and the check are repeated, and each time another driver is made.
+        """
         await self.doubts.check()
         if not run.overtaken:
             if run.seq and spec.resumes is None:
@@ -496,15 +550,15 @@ class Keys:
                 self.core.warn_once("on_secret", _NO_SECRETS)
         while True:
             driver = (
-                self._overtaken(run, spec)
+                self._overtaken_driver(run, spec)
                 if run.overtaken
-                else self._new_driver(run, spec)
+                else self._first_driver(run, spec)
             )
             ended = await self._drive(run, driver)
             if not isinstance(ended, NotNext):
                 return ended
             await self.doubts.check()
-            await self._wait(run)
+            await self._wait_for_earlier(run)
 
     async def _note_body(self, run: KeyedRun, spec: WriteSpec) -> None:
         """Store the digest of *spec* if it has another body than before, of which nothing was applied."""
@@ -513,20 +567,20 @@ class Keys:
             run.digest = digest
             await note_digest(self.store, run.seq, run.lane.number, digest)
 
-    def _new_driver(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
-        """Return the first run of a write."""
+    def _first_driver(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
+        """Return a driver of a write of which nothing was sent, or nothing that had an effect."""
         bound = replace(spec, options=run.bound())
         if spec.resumes is not None:
             intent = attrs.evolve(
                 as_new(spec.resumes, run.sent_before), policy=spec.policy
             )
-            return Driver(bound, intent)  # the body has its tag already
+            return Driver(bound, intent)  # not `new_run`: its body has a tag already
         if run.sent_before:
             return new_run(bound, attrs.evolve(new_intent(bound), sent=run.sent_before))
         return new_run(bound)
 
-    def _overtaken(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
-        """Return a run that sends nothing, because a newer write to its thing was sent."""
+    def _overtaken_driver(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
+        """Return a driver that sends nothing, because a newer write to its thing was sent."""
         intent = attrs.evolve(new_intent(spec), sent=run.sent_before, newest=False)
         return run_of(
             run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False
@@ -544,11 +598,11 @@ class Keys:
             driver.take_back()
             return error.why
         except LostLaneError:  # whoever has it settles it
-            self.core.writes.take(driver.intent.identity)
+            self.core.writes.forget(driver.intent.identity)
             raise
-        # nobody asks whether the awaiter has it
-        if run.outcome is not None and run.taker is None:
-            driver.tell_verdict_only()
+        returns_no_secret = run.secret_by is None
+        if run.outcome is not None and returns_no_secret:
+            driver.tell_verdict_only()  # nobody asks whether the awaiter has the verdict
         return driver
 
     # --- what processes have left
@@ -587,33 +641,36 @@ class Keys:
 
     async def settle(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
         """Settle the write of an entry that nobody has, by reads alone, unless a run of it began here."""
-        if name in self._turns:
+        if name in self._runs:
             return None
-        with self._turn_of(name) as turn:
-            async with turn.lock:
-                await self.claims.until_left(name)
+        with self._runs_of(name) as runs:
+            async with runs.lock:
+                await self.claims.until_end_is_stored(name)
                 lane = await self.journal.own_lane()
                 match await self.claims.look(name, lane.token):
                     case Abandoned(entry=entry, sent=True):
                         run = KeyedRun.of_entry(
                             entry, self.claims, lane, options.without_team()
                         )
-                        return await self._settled(run, entry)
+                        return await self._take_and_settle(run, entry)
                     case _:
                         return None
 
-    async def _settled(self, run: KeyedRun, entry: Entry) -> Outcome[Any] | None:
+    async def _take_and_settle(
+        self, run: KeyedRun, entry: Entry
+    ) -> Outcome[Any] | None:
         """Acquire *entry*, and settle its write by reads alone; return ``None`` if another run has it."""
         try:
             taken = await self.claims.take(entry, run.lane)
             if taken is None:
-                run.over = True
+                run.lose_entry()
                 return None
             if run.thing is not None and not run.creates:
                 run.overtaken = await is_overtaken(self.store, run.thing, run.place)
-            await self._drive(run, await self._left(run, entry, gone=taken.is_gone))
+            driver = await self._resumed_driver(run, entry, sender_gone=taken.is_gone)
+            await self._drive(run, driver)
         except LostLaneError:
-            run.over = True
+            run.lose_entry()
         finally:
             run.let_go()
         return run.outcome
@@ -634,12 +691,17 @@ class Keys:
         """Return the outcome of an entry that is done."""
         entry = done.entry
         outcome = outcome_of(await self._readable(entry), self.store.commons)
-        if verdict_and_record(entry)[1].had == "returned" and await self._is_told(done):
+        had_secret = verdict_and_record(entry)[1].had == "returned"
+        if had_secret and await self._until_returned(done):
             outcome = attrs.evolve(outcome, secret="not stored")
         return attrs.evolve(outcome, replayed=True)
 
-    async def _is_told(self, done: Finished) -> bool:
-        """Return whether the secret was returned: the run that made a webhook notes that soon after."""
+    async def _until_returned(self, done: Finished) -> bool:
+        """
+        Wait, some seconds, until it is noted that the secret was returned; return whether it was.
+
+        The run that made a webhook notes that soon after its verdict, which others see before.
+        """
         latest: Seen | None = done
         until = asyncio.get_running_loop().time() + _TO_RETURN
         while (
@@ -652,20 +714,25 @@ class Keys:
         return isinstance(latest, Finished) and latest.teller is Teller.NOBODY
 
 
-def _compared(
-    run: KeyedRun, spec: WriteSpec, seen: Seen | None
-) -> Seen | Conflict | None:
-    """Return the entry that was *seen* under the key of *run*; a conflict if the write is not *spec*."""
-    if seen is None:
+def _outcome_since(
+    before: AnyDriver | None, runs: _RunsHere, spec: WriteSpec
+) -> Outcome[Any] | None:
+    """
+    Return the outcome of the run of *runs* that has ended since *before* was the last one.
+
+    ``None`` if there is none, or it is of another write than the one that *spec* resumes.
+
+    Raises:
+        KeyConflictError: It is of another write than *spec*.
+    """
+    if runs.last is before or runs.last is None:
         return None
-    run.has_started()
-    digest = seen.entry.digest
-    # the body of what is resumed has a tag by now
-    conflict = (
-        None if spec.resumes is not None else conflict_of(spec, digest, run.digest)
-    )
-    run.digest = digest
-    return seen if conflict is None else conflict
+    outcome = runs.last.outcome()
+    if spec.resumes is None:
+        _check_same(spec, runs.digest)
+        return outcome
+    is_resumed = spec.resumes.identity == outcome.started_as.identity
+    return outcome if is_resumed else None
 
 
 def _check_same(spec: WriteSpec, stored: str) -> None:
@@ -673,6 +740,16 @@ def _check_same(spec: WriteSpec, stored: str) -> None:
     conflict = conflict_of(spec, stored, digests_of(spec))
     if conflict is not None:
         raise conflict_error(spec, conflict)
+
+
+def _has_met_another(run: KeyedRun, seen: Seen | None) -> bool:
+    """
+    Return whether another run did the same write beside *run*, so that its verdict is the one to return.
+
+    Either it has taken the entry that *run* had; or a living process had the entry that was *seen*.
+    """
+    has_lost_entry = bool(run.seq)
+    return has_lost_entry or _is_of_living(seen)
 
 
 def _is_of_living(seen: Seen | None) -> bool:
@@ -687,12 +764,16 @@ def _is_of_living(seen: Seen | None) -> bool:
 
 
 def _is_sent_at_once(spec: WriteSpec, thing: str | None) -> bool:
-    """Return whether nothing has to be read before the first send."""
+    """Return whether nothing has to be read before the first send: a run that starts now would send."""
     return new_start(spec, thing, partial(new_intent, spec)).first is not None
 
 
-def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
-    """Return a run that has the outcome of another one."""
+def _replay(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
+    """
+    Give the outcome of another run to the awaiter: return a driver that has it, and call ``on_replay``.
+
+    With a verdict, the intent is no longer open in this client.
+    """
     changes: dict[str, Any] = {"replayed": True}
     if outcome.secret == "returned":
         value = attrs.evolve(cast("Webhook", outcome.value), secret=None)
@@ -702,7 +783,7 @@ def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     driver.tell_verdict_only()
     outcome = attrs.evolve(outcome, **changes)
     if outcome.verdict is not Verdict.UNKNOWN:
-        core.writes.take(outcome.started_as.identity)
+        core.writes.forget(outcome.started_as.identity)
     driver.keep(outcome)
     core.tell(core.on_replay, outcome)
     return driver

@@ -204,7 +204,7 @@ async def resolve(
 
 def note(core: ClientCore, resolved: Resolved) -> None:
     """Note in the client of *core* that a write has a verdict, and forget the state of a thing it changed."""
-    core.writes.take(resolved.outcome.started_as.identity)
+    core.writes.forget(resolved.outcome.started_as.identity)
     if resolved.outcome.applied and resolved.entry.thing is not None:
         core.writes.forget_state(resolved.entry.thing)
 

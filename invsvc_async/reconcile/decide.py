@@ -120,6 +120,9 @@ def decide(known: Known) -> Decision:
 
     Its intent is as it was when this process started with it.  Its history has the events of this process; if
     it begins with ``Resumed``, the intent's ``sent`` counts as well.
+
+    A verdict comes before all else: it also stands where the client was closed meanwhile, and where the write
+    must not be sent again.
     """
     decision = _settle(known) if known.in_doubt else _first(known)
     if isinstance(decision, Done):
@@ -135,11 +138,11 @@ def decide(known: Known) -> Decision:
 
 def _closed(known: Known) -> Done:
     """Return the verdict on a write whose client was closed before the rules came to one."""
-    if _was_answered_before(known):
-        return _applied_before(known, value=None)
+    if _was_answered_elsewhere(known):
+        return _applied_elsewhere(known, value=None)
     if known.in_doubt:
         reason = "the client was closed before the outcome was known"
-        return _applied_earlier(known) or unknown(known, reason, "client closed")
+        return _shown_by_earlier_event(known) or unknown(known, reason, "client closed")
     reason = "the client was closed before the write could be sent; no earlier send had an effect"
     basis = _basis_without_doubt(known)
     return done(known, Verdict.NOT_APPLIED, reason, basis, cause="client closed")
@@ -171,8 +174,9 @@ def _held_back(known: Known) -> Cause | None:
         return "overtaken"
     if resumed.reads_only:
         return "only read"
-    # Its place among the writes to the same resource is known.
-    if resumed.journaled or resumed.newest is not None:
+    # Where its place among the writes to the same resource is known, it is not overtaken: asked above.
+    is_place_known = resumed.journaled or resumed.newest is not None
+    if is_place_known:
         return None
     if known.method == "POST":
         return None  # it replaces nothing
@@ -266,21 +270,25 @@ def _send(known: Known) -> Send:
 
 
 def _never_left(known: Known) -> Decision:
-    """Send again what never left, a few times, within the timeout of the call."""
+    """
+    Send again what never left, a few times, within the timeout of the call.
+
+    The last try may be shorter than the others, but not shorter than ``shortest``.
+    """
     tries = known.unsent
     if tries > NOT_SENT_TRIES:
         return _did_not_leave(known, f", in {tries} attempts")
-    usual = _send(known).attempt_timeout
-    least = min(SHORTEST_TRY, usual / 2)
+    usual_timeout = _send(known).attempt_timeout
+    shortest = min(SHORTEST_TRY, usual_timeout / 2)
     started = known.attempts[0].started
-    out_of_time = started + known.intent.timeouts.call - _spent_before_first(known)
-    again = _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time - least)
+    end_of_call = started + known.intent.timeouts.call - _spent_before_first(known)
+    again = _after_pause(known, NOT_SENT_PAUSES[tries - 1], end_of_call - shortest)
     if isinstance(again, Wait):
         return again
-    left = out_of_time - known.now
-    if again is None or left < least:
+    time_left = end_of_call - known.now
+    if again is None or time_left < shortest:
         return _did_not_leave(known, " before the call's timeout")
-    return Send(attempt_timeout=min(usual, left))
+    return Send(attempt_timeout=min(usual_timeout, time_left))
 
 
 def _spent_before_first(known: Known) -> float:
@@ -320,9 +328,9 @@ def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | N
 
 def _settle(known: Known) -> Decision:
     last = known.history[-1]
-    if _was_answered_before(known):
-        return _answered_before(known, last)
-    answered = _answered(known)
+    if _was_answered_elsewhere(known):
+        return _answered_elsewhere(known, last)
+    answered = _by_answer_to_resend(known)
     if answered is not None:
         return answered
     if not _reader(known):
@@ -334,12 +342,12 @@ def _settle(known: Known) -> Decision:
     return _next_read(known)
 
 
-def _was_answered_before(known: Known) -> bool:
+def _was_answered_elsewhere(known: Known) -> bool:
     """Return whether an earlier process got a success."""
     return any(send.kind == "applied" for send in known.carried)
 
 
-def _answered_before(known: Known, last: Event) -> Decision:
+def _answered_elsewhere(known: Known, last: Event) -> Decision:
     """
     Return APPLIED, because an earlier process got a success.  One read, if possible, gets the value.
 
@@ -349,10 +357,10 @@ def _answered_before(known: Known, last: Event) -> Decision:
     if reader and not isinstance(last, Reading):
         why = "the value of a write that was answered before the restart"
         return Read(reader=reader, why=why)
-    return _applied_before(known, value=_value_shown(known, last))
+    return _applied_elsewhere(known, value=_value_shown(known, last))
 
 
-def _applied_before(known: Known, *, value: Wire) -> Done:
+def _applied_elsewhere(known: Known, *, value: Wire) -> Done:
     """Return APPLIED, because an earlier process got a success, with the *value* that a read has shown."""
     reason = "the service had answered so before the restart"
     is_recognised = not known.kind.creates or is_unique(known.intent.tag)
@@ -373,7 +381,7 @@ def _value_shown(known: Known, last: Event) -> Wire:
             return None
 
 
-def _answered(known: Known) -> Decision | None:
+def _by_answer_to_resend(known: Known) -> Decision | None:
     """Return the verdict if the answer to a re-send is conclusive, even if its awaiter was cancelled then."""
     if not known.attempts:
         return None
@@ -391,7 +399,11 @@ def _answered(known: Known) -> Decision | None:
 
 
 def _completes(known: Known) -> bool:
-    """Return whether the last send was to complete an update that was stored in part: it has an effect."""
+    """
+    Return whether the last send was to complete an update that was stored in part.
+
+    A refusal of that send leaves the part in place, so it does not show that the write has no effect.
+    """
     proof = evidence_in(known, _before_last_attempt(known))
     if proof is None:
         return False
@@ -412,7 +424,7 @@ def _judged(known: Known, last: Event) -> Decision | None:
     if not isinstance(last, Reading):
         return None
     if last.status in (401, 403):
-        return _applied_earlier(known) or _unreadable(known, last)
+        return _shown_by_earlier_event(known) or _unreadable(known, last)
     if no_such_read(known, last):
         reason = f"this deployment has no {_reader_in_spec(known)} (HTTP {last.status})"
         return unknown(known, reason, "no read")
@@ -424,7 +436,7 @@ def _judged(known: Known, last: Event) -> Decision | None:
         return _in_window(known, finding, last)
     if isinstance(finding, Applied):
         return shown(known, finding, last)
-    return _applied_earlier(known) or _by_state(known, finding, last)
+    return _shown_by_earlier_event(known) or _by_state(known, finding, last)
 
 
 def _in_window(
@@ -457,15 +469,15 @@ def reader_beside(known: Known) -> str | None:
     name = _reader(known)
     if known.intent.reader is not None or name == JOURNEY_READER:
         return None
-    # One that was sent twice waits for a read after the windows.
+    # A create that was sent twice waits for a read after the windows.
     return None if _needs_audit(known) else name
 
 
 def may_show_from(known: Known) -> float:
     """Return the local time from which a read may show the write while its request hangs."""
-    if known.kind.creates or known.kind.shows_change:
-        return known.sends[0].began  # its time tells
-    return known.current_from
+    # The time in what is read tells whether it is from before the send.
+    shows_time = known.kind.creates or known.kind.shows_change
+    return known.sends[0].began if shows_time else known.current_from
 
 
 def _unreadable(known: Known, reading: Reading) -> Done:
@@ -482,7 +494,7 @@ def _after_failed_read(known: Known, reading: Reading) -> Done | None:
             "check the base URL"
         )
         return unknown(known, reason, "read refused")
-    return _applied_earlier(known)
+    return _shown_by_earlier_event(known)
 
 
 def _is_refused_alike(known: Known, reading: Reading) -> bool:
@@ -544,18 +556,27 @@ def _absent(known: Known, reading: Reading) -> Send | Done:
         case Send() as again:
             return again
         case _NoSend(why):
-            cause: Cause = "absent"
-            held = _held_back(known)
-            if held is not None:
-                why = _HELD_BACK[held]
-            if held in ("overtaken", "perhaps overtaken"):
-                cause = held  # whoever makes it again may undo the newer one
-            reason = (
-                "a read after the settle window shows that the write was not applied; "
-                f"not sent again, because {why}"
-            )
-            verdict = Verdict.NOT_APPLIED
-            return done(known, verdict, reason, "absence", reading, cause=cause)
+            return _absent_for_good(known, reading, why)
+
+
+def _absent_for_good(known: Known, reading: Reading, why: str) -> Done:
+    """
+    Return NOT_APPLIED for a write that *reading* shows to be absent, and that is not sent again: *why*.
+
+    That it is held back is the better reason, if it is: whoever makes it again may undo a newer write.
+    """
+    cause: Cause = "absent"
+    held = _held_back(known)
+    if held is not None:
+        why = _HELD_BACK[held]
+    if held in ("overtaken", "perhaps overtaken"):
+        cause = held
+    reason = (
+        "a read after the settle window shows that the write was not applied; "
+        f"not sent again, because {why}"
+    )
+    verdict = Verdict.NOT_APPLIED
+    return done(known, verdict, reason, "absence", reading, cause=cause)
 
 
 def _resend(known: Known, reading: Reading) -> Send | _NoSend:
@@ -572,6 +593,8 @@ def _resend(known: Known, reading: Reading) -> Send | _NoSend:
         return _NoSend(f"it was sent as often as the policy allows ({most})")
     if known.unsent > NOT_SENT_TRIES:
         return _NoSend(f"no byte left this machine in {known.unsent} attempts")
+    # After the attempt, its windows have to fit in, and two reads: one that may be under way as they end, and
+    # the one that decides.
     left = known.deadline - reading.ended - policy.settle_after_loss - 2 * READ_TIME
     timeout = min(configured, left)
     if timeout < min(SHORTEST_RESEND, configured):
@@ -617,9 +640,9 @@ def _completing_send(known: Known, finding: Partly, reading: Reading) -> Send | 
 
 def _needs_audit(known: Known) -> bool:
     """
-    Return whether a create was sent more than once.
+    Return whether a read after the settle windows has to look for duplicates.
 
-    If it was, one read after the settle windows looks for duplicates.
+    That is so if a create was sent more than once.
     """
     if len(known.sends) < 2:
         return False
@@ -627,9 +650,9 @@ def _needs_audit(known: Known) -> bool:
     return known.kind.creates or is_own_create
 
 
-def _applied_earlier(known: Known) -> Done | None:
+def _shown_by_earlier_event(known: Known) -> Done | None:
     """
-    Return APPLIED if earlier events show that a re-sent create succeeded.
+    Return APPLIED if earlier events of this process show that a re-sent create succeeded.
 
     Used if the read for duplicates was not conclusive.
     """
@@ -659,7 +682,7 @@ def _applied_earlier(known: Known) -> Done | None:
 
 def _next_read(known: Known) -> Decision:
     if _is_out_of_time(known):
-        return _applied_earlier(known) or _out_of_time(known)
+        return _shown_by_earlier_event(known) or _out_of_time(known)
     due = min(_due(known), known.deadline)
     if known.now < due:
         return Wait(due - known.now)
@@ -669,7 +692,12 @@ def _next_read(known: Known) -> Decision:
 
 
 def _is_out_of_time(known: Known) -> bool:
-    """Return whether the deadline is over.  One read may start at it, or where a wait for it ended late."""
+    """
+    Return whether the deadline is over, and its last read was made.
+
+    One read may start exactly at the deadline.  If the wait for the deadline has ended late, that read starts
+    late, too.
+    """
     readings = known.readings
     if readings and readings[-1].started >= known.deadline:
         return True
@@ -680,7 +708,8 @@ def _has_waited_for_deadline(known: Known) -> bool:
     """Return whether the last event is the end of a wait that began before the deadline."""
     if not isinstance(known.last, Tick) or len(known.history) < 2:
         return False
-    return time_of(known.history[-2]) <= known.deadline
+    before_the_wait = known.history[-2]
+    return time_of(before_the_wait) <= known.deadline
 
 
 def _out_of_time(known: Known) -> Done:
@@ -700,19 +729,20 @@ def _due(known: Known) -> float:
     Return when the next read is due, in local seconds.
 
     The first is immediate, the next follow with backoff, and one starts exactly when the settle windows end.
-    If one shows the write, but perhaps an earlier state, the next follows when reads show none any more.
+    If a read shows the wanted state, but may lag and show that from before the write, the next is due when
+    reads can show no state from before it any more.
     """
     readings = known.readings
     if not readings:
         return _first_due(known)
     end = max(known.over, known.now)
-    if _applied_earlier(known):
+    if _shown_by_earlier_event(known):
         return end
     latest = readings[-1]
     due = latest.ended + READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
     if latest.started >= known.over:
         return due
-    # A large state is compared only if it matters.
+    # In this order, because to compare a large state takes long.
     if due < known.current_from and _shows_as_wanted(known, latest):
         due = known.current_from
     return min(due, end)

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 Placed: TypeAlias = Literal["before", "after", "band", "unsure"]
 
 _make_sent = maker_of(Sent)
-# A time below this part of the present one, some months after 1970, is none, or one in seconds.
+# A number below this part of the present time in ms is no such time: it is 0, say, or counts seconds.  What
+# has this part of it is some months after 1970.
 _OF_ANOTHER_SCALE = 0.01
 
 
@@ -93,7 +94,12 @@ def _end_of(sent: Sent) -> tuple[float | None, float | None]:
 
 
 def _waited_from(resumed: Resumed) -> float:
-    """Return the local time from which the windows of earlier sends are waited for, without a server time."""
+    """
+    Return the local time from which the windows of earlier sends are waited for.
+
+    That is when this process took the write over, or since when it is known that their sender had ended.  It
+    counts where no server time says when they were sent.
+    """
     return resumed.at if resumed.since is None else resumed.since
 
 
@@ -121,7 +127,7 @@ class Known:
 
     @cached_property
     def found(self) -> dict[int, Finding | Partly]:
-        """What readings have shown, by their ``id``: a large state is compared once."""
+        """What readings have shown, by their ``id``: ``findings.find`` compares a large state once."""
         return {}
 
     @cached_property
@@ -181,25 +187,26 @@ class Known:
         readings = [event for event in self.history if isinstance(event, Reading)]
         if not all(reading.steady for reading in readings):
             return None
-        known = [
+        all_bounds = [
             bounds_of(event.stamp, event.started, event.ended)
             for event in self.history
             if isinstance(event, (Attempt, Reading)) and event.stamp is not None
         ]
         shown = [each.bounds for each in readings if each.bounds is not None]
-        known += [(each.low, each.high) for each in shown]
+        all_bounds += [(each.low, each.high) for each in shown]
+        # Those of the intent are by the local clock of the process that sent, which may be another one.
         at_first = self.intent.bounds
         if at_first is not None and self.resumed is None:
-            known.append((at_first.low, at_first.high))
-        return agree(known, self.policy.clock_slack)
+            all_bounds.append((at_first.low, at_first.high))
+        return agree(all_bounds, self.policy.clock_slack)
 
     def window_of(self, kind: AttemptKind) -> float:
         """Return how long after such an end the write may still take effect, in seconds."""
         if kind not in AMBIGUOUS:
             return 0.0
-        # Lists lag, and a second effect of a create stays: its windows are all long.
+        # Those of a create are all long: lists lag, and if it is sent again too soon, both effects stay.
         if kind == "short" and self.method != "POST":
-            # A read that lags may show no effect of a write that was answered 500 after it.
+            # It may be answered 500 after its effect, which a read that lags does not show yet.
             lag = min(self.policy.reads_lag, self.policy.settle_after_loss)
             return max(self.policy.settle_after_error, lag)
         return self.policy.settle_after_loss
@@ -230,22 +237,20 @@ class Known:
         """
         kind: AttemptKind = sent.end.kind if sent.end else "long"
         window = self.window_of(kind)
+        waited_from = _waited_from(resumed)
         has_ended = sent.end is not None or resumed.sender_gone
         running = 0.0 if has_ended else sent.attempt_timeout
-        ended_here = _waited_from(resumed) + running
-        began = _waited_from(resumed)
+        ended_here = waited_from + running
         over = ended_here + window
         ended_from, ended_by = _end_of(sent)
         if self.bounds is not None:
-            if sent.latest is not None:
-                began = min(began, self._local_time(sent.latest, self.bounds))
             if ended_by is None:
                 ended_by = ended_here + self.bounds.high
             else:
                 over = min(over, self._local_time(ended_by + window, self.bounds))
         return SendTimes(
             kind=kind,
-            began=began,
+            began=self._began_by(sent, waited_from),
             earliest=sent.earliest,
             latest=sent.latest,
             ended_from=ended_from,
@@ -253,6 +258,12 @@ class Known:
             window=window,
             over=over,
         )
+
+    def _began_by(self, sent: Sent, waited_from: float) -> float:
+        """Return the latest local time of the start of a send that is *waited_from* then at the latest."""
+        if self.bounds is None or sent.latest is None:
+            return waited_from
+        return min(waited_from, self._local_time(sent.latest, self.bounds))
 
     def _local_time(self, at: float, bounds: Bounds) -> float:
         """Return the latest local time of the server time *at* (s)."""
@@ -343,7 +354,8 @@ class Known:
         resends = 0
         in_doubt = bool(self.carried)
         for attempt, kind in zip(self.attempts, self.kinds, strict=True):
-            resends += in_doubt and attempt.end is not End.NOT_SENT
+            if in_doubt and attempt.end is not End.NOT_SENT:
+                resends += 1
             in_doubt = in_doubt or kind in AMBIGUOUS
         return resends
 
@@ -362,7 +374,7 @@ class Known:
 
     @cached_property
     def deadline(self) -> float:
-        """The local time by which a verdict is due."""
+        """The local time by which a verdict is due.  It exists only in doubt."""
         if self.resumed is not None:
             return self.resumed.at + self.policy.deadline
         judged = zip(self.attempts, self.kinds, strict=True)
@@ -424,10 +436,11 @@ class Known:
     @cached_property
     def current_from(self) -> float:
         """
-        The local time from which a started read shows no state older than the baseline, as far as it counts.
+        The local time from which a read that starts shows no state older than the baseline.
 
-        If it is not known when the baseline was seen, or there is none: no state older than the first send.
-        After the settle windows every read counts, also where the policy lets reads lag for longer.
+        Without a baseline, or if it is not known when it was seen: no state older than the first send, of
+        which there is one.  After the settle windows every read counts, also where the policy lets reads lag
+        for longer.
         """
         seen = self.sends[0].began
         at = self.before_at
@@ -442,7 +455,7 @@ class Known:
         hides = self.kind.hides
         if before is None or hides is None:
             return before
-        # What is hidden, such as a draft behind what is published, is what is written.
+        # Such a state hides what is written, as a published journey hides its draft.
         return None if hides(self.policy, before) else before
 
     @property
@@ -460,8 +473,13 @@ class Known:
         """
         Compare a server time (ms) that *reading* showed with the start of the first send.
 
-        "band" is so near to it that the clocks do not show which was first, in a narrow band; "unsure" is any
-        other time that cannot be compared, such as 0, one in seconds, or one that may be cut to its minute.
+        The clock bounds, and the slack on both sides, place that start between ``low`` and ``high``::
+
+            ──── before ────┤ low ──── band, or unsure if it is wide ──── high ├──── after ────▶ now
+
+        "band" is so near to it that the clocks do not show which was first, in a narrow band.  "unsure" is
+        any other time that cannot be compared, such as 0, one in seconds, or one that may be cut to its
+        minute.
         """
         first = self.sends[0]
         if not is_time(milliseconds) or first.earliest is None:
@@ -568,10 +586,13 @@ class Known:
 
         Until then, a later process may attribute a new thing to this create.  That process may not know
         that the sender had ended.  It then assumes that an attempt without an end took its whole timeout.
+
+        So to the end of the windows is added what a comparison of the two writes may be wrong by: the slack
+        that either of them allows for, and the uncertainty of a start, as the process that knows it worst has
+        it, or the band in which two times count as one.
         """
         if not self.in_doubt:
             return float("-inf")
-        # Of the start of any send, as any process may know it.
         uncertain = max([self.policy.clock_band, *self._widths_of_bounds()])
         ends = [self.over, *self._ends_for_later_process()]
         return max(ends) + 2 * self.policy.clock_slack + uncertain
@@ -589,7 +610,7 @@ class Known:
         return [*(each.high - each.low for each in bounds), *starts]
 
     def _ends_for_later_process(self) -> list[float]:
-        """Return when a later process, unaware that the sender has ended, takes each send as over."""
+        """Return when each send is over for a later process that does not know that its sender has ended."""
         if self.resumed is None or not self.kind.creates:
             return []
         since = _waited_from(self.resumed) + self.window_of("long")
@@ -599,7 +620,7 @@ class Known:
             if sent.end is None
         ]
 
-    def earlier(self, reading: Reading) -> Iterator[Reading]:
+    def readings_before(self, reading: Reading) -> Iterator[Reading]:
         """Yield the readings before *reading* that show no state older than the first send."""
         since = self.sends[0].began + self.policy.reads_lag
         for event in self.history:
@@ -647,7 +668,7 @@ def stored(
     # A running write is the newest to its resource, because it has its turn.
     newest = True if known.resumed is None else known.resumed.newest
     if send is not None and not known.history and intent.baseline is None:
-        # Nothing is known yet: the facts need not be gathered.
+        # Nothing is known yet but what the intent has: the facts below would say the same.
         sent_first = _about_to(send, at, intent.bounds)
         return revised(
             intent, scope=scope, sent=(*intent.sent, sent_first), newest=newest

@@ -10,8 +10,9 @@ the time of its send.  What follows from a finding (windows, deadlines, re-sends
 from __future__ import annotations
 
 import re
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from invsvc_async.codec.exact_json import Wire, is_object
 from invsvc_async.reconcile import foreign, made_of
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 # With `tag=True`, the tagged text ends with this.  The fixed form makes tags of other intents recognisable.
 TAG = re.compile(r"\[iv-[a-z2-7]{16}\]")
+# The statuses that a deployment answers to a read that it lacks.
+_NOT_THERE = (404, 405, 501)
 
 
 def is_unique(tag: str | None) -> bool:
@@ -60,13 +63,10 @@ def is_unique(tag: str | None) -> bool:
     return tag is not None and TAG.fullmatch(tag) is not None
 
 
-_NOT_THERE = (404, 405, 501)
-
-
 def _too_long_ago(known: Known) -> CannotTell:
-    least = f"the write was sent more than {known.policy.absence_within:g} s ago"
+    within = known.policy.absence_within
     return CannotTell(
-        f"{least}, or at an unknown time: its absence proves nothing",
+        f"the write was sent more than {within:g} s ago, or at an unknown time: its absence proves nothing",
         cause="too long ago",
     )
 
@@ -79,7 +79,12 @@ def evidence_in(known: Known, event: Event | None) -> Reading | None:
 
 
 def is_evidence(known: Known, reading: Reading) -> bool:
-    """Return whether *reading* succeeded.  A failed read is not evidence."""
+    """
+    Return whether *reading* succeeded, so that what it shows, or does not show, counts.
+
+    It has a finding of the user's reader, or shows the thing, or the list, in its shape; or it shows that the
+    thing is gone, where that says something about this kind of write.
+    """
     if reading.finding is not None:
         return True
     if known.kind.shown_by is None or not reading.own_envelope:
@@ -141,9 +146,14 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     """
     Judge an update by the fields that were sent, and by the time of the last change.
 
-    Where the state matches the write, the question is whether it did so before.  Where it is still the
-    baseline, the write is absent.  Any other state may be that of a part of the write, of the write in the
-    service's own words, or somebody else's.
+    A state that may hide the written one, or that cannot be compared, tells nothing.  The others are judged
+    in this order:
+
+    1. It matches the write: the question is whether it did so before.
+    2. It is still the baseline: the write is absent.
+    3. It was changed last before the send, and no part of the write shows: the write is absent.
+    4. It matches the write in rounded numbers, and did not before: it is the write, in the service's form.
+    5. Any other may show a part of the write, the write in the service's own words, or a foreign change.
     """
     kind = known.kind
     seen = reading.seen
@@ -160,7 +170,7 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
         reason = f"the {kind.thing} is too large to be compared (more than {MOST_COMPARED} nodes and edges)"
         return CannotTell(reason, cause="not visible")
     placed = known.when(seen.get(kind.changed_at), reading)
-    if _same_fields(kind, seen, wanted, wanted):
+    if _has_all(kind, seen, wanted):
         return _matching(known, reading, wanted, placed)
     if known.baseline is not None and _is_unchanged(known, seen, wanted):
         return _unchanged(known, reading, wanted)
@@ -186,7 +196,7 @@ def _matching(
         return Holds(reading.seen)
     if placed == "after":
         return Applied(reading.seen)
-    if _is_written(known, reading, wanted, placed):
+    if _has_changed_since_baseline(known, reading, wanted, placed):
         return Applied(reading.seen)
     return Holds(reading.seen)
 
@@ -196,13 +206,17 @@ def _matched_before(known: Known, wanted: dict[str, Wire]) -> bool:
     baseline = known.baseline
     if baseline is None:
         return False
-    return _same_fields(known.kind, baseline, wanted, wanted)
+    return _has_all(known.kind, baseline, wanted)
 
 
-def _is_written(
+def _has_changed_since_baseline(
     known: Known, reading: Reading, wanted: dict[str, Wire], placed: Placed
 ) -> bool:
-    """Return whether the state, which matches the write, was changed since the baseline."""
+    """
+    Return whether the state, which matches the write, certainly came about after the baseline.
+
+    Two times of change tell that, if they differ; else only that the baseline had other values.
+    """
     kind = known.kind
     baseline = known.baseline
     if baseline is None:
@@ -214,10 +228,11 @@ def _is_written(
             return False  # a read that lags
         if placed == "before":
             return False  # a change by somebody else
+        # Else the time cannot be compared, and a read that lags may show a change from before the send.
         return placed == "band" or _is_current(known, reading)
     if not _is_current(known, reading):
         return False
-    return not _same_fields(kind, baseline, wanted, _known_of(wanted, baseline))
+    return not _same_fields(kind, baseline, wanted, _names_in(wanted, baseline))
 
 
 def _is_unchanged(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
@@ -229,7 +244,7 @@ def _is_unchanged(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) 
         return False
     if not same(last, baseline.get(kind.changed_at)):
         return False
-    return _same_fields(kind, seen, baseline, _known_of(wanted, baseline))
+    return _same_fields(kind, seen, baseline, _names_in(wanted, baseline))
 
 
 def _unchanged(
@@ -237,8 +252,8 @@ def _unchanged(
 ) -> Absent | CannotTell:
     """Return Absent, because the state is still the baseline, if the write would have changed it."""
     baseline = known.baseline
-    comparable = {name: wanted[name] for name in _known_of(wanted, baseline)}
-    # Of two changes within what was cut off, both have the same time.
+    comparable = {name: wanted[name] for name in _names_in(wanted, baseline)}
+    # Where times are cut, to the minute for example, two changes in one minute show the same time.
     may_hide_change = cut_by(reading.seen[known.kind.changed_at]) > 0
     if may_hide_change and not _leaves_trace(known, reading, comparable, baseline):
         return _without_trace(known, reading, comparable)
@@ -246,13 +261,17 @@ def _unchanged(
 
 
 def _shows_part(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
-    """Return whether a part of the write may show: a service that stores a part may not date that."""
+    """
+    Return whether a part of the write may show, although the last change is dated before the send.
+
+    A service that stores an update in part may leave the time of the last change as it was.
+    """
     kind = known.kind
     baseline = known.baseline
     if baseline is not None and same(
         seen.get(kind.changed_at), baseline.get(kind.changed_at)
     ):
-        return True  # whatever has changed since the baseline is not dated
+        return True  # the time is that of the baseline, so whatever has changed since is not dated
     fields = differences(kind, wanted, baseline, seen)
     return any(_may_show_write(kind, field) for field in fields)
 
@@ -273,8 +292,11 @@ def _was_changed_since(
     """
     Return whether the thing was certainly changed after the write could have arrived, by whomever.
 
-    The time of the change says so, or an earlier read that showed another state.  Where that time may be the
-    one of a part of the write, it does not date foreign values beside that part: an earlier read must.
+    The time of the change says so, or an earlier read that showed another state.
+
+    The time may be that of a part of the write.  It is then no proof for the values of somebody else beside
+    that part, which may have been there before.  Say that ``name`` shows the write, and ``notes`` a foreign
+    value: that ``notes`` was changed since is certain only if an earlier read showed other ``notes``.
     """
     kind = known.kind
     seen = reading.seen
@@ -284,14 +306,14 @@ def _was_changed_since(
         _shows_change(kind, before, seen, names) for before in earlier
     ):
         return False
-    if _may_be_dated_by_write(fields):
+    if _may_have_time_of_write(fields):
         return any(_is_foreign_since(kind, before, fields) for before in earlier)
     return True
 
 
 def _earlier_states(known: Known, reading: Reading) -> list[dict[str, Wire]]:
     """Return the states of the thing that earlier reads showed, since the first send could show in them."""
-    states = [before.seen for before in known.earlier(reading)]
+    states = [before.seen for before in known.readings_before(reading)]
     return [state for state in states if isinstance(state, dict)]
 
 
@@ -309,10 +331,8 @@ def _shows_change(
     return not _same_fields(kind, before, seen, names)
 
 
-def _may_be_dated_by_write(fields: Iterable[Field]) -> bool:
-    """
-    Return whether the last change may be that of a part of the write, beside foreign values from before it.
-    """
+def _may_have_time_of_write(fields: Iterable[Field]) -> bool:
+    """Return whether a part of the write may have the time of the last change, beside foreign values."""
     shown = {field.shows for field in fields if field.was_changed}
     may_show_write = not shown.isdisjoint({*OF_THE_WRITE, "unclear"})
     return "foreign" in shown and may_show_write
@@ -331,9 +351,9 @@ def _is_foreign_since(
 
 def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
     """
-    Return whether *seen* shows the write as a service keeps it whose numbers are doubles.
+    Return whether *seen* shows the write, and did not before, if numbers are compared as doubles.
 
-    The state before must have been another one, in such numbers, too.
+    A service that keeps numbers as doubles shows a number of many digits with other digits.
     """
     kind = known.kind
     baseline = known.baseline
@@ -341,11 +361,11 @@ def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
         return False
     if any(parts_of(value) > MOST_ROUNDED for value in wanted.values()):
         return False
-    known_before = _known_of(wanted, baseline)
+    known_before = _names_in(wanted, baseline)
     if not known_before:
         return False
     as_stored = rounded(wanted)
-    if not _same_fields(kind, rounded(seen), as_stored, wanted):
+    if not _has_all(kind, rounded(seen), as_stored):
         return False
     return not _same_fields(kind, rounded(baseline), as_stored, known_before)
 
@@ -356,9 +376,16 @@ def _differing(
     """
     Return the finding about an update whose thing does not show all values sent.
 
-    If it shows all values before, a later write of this program may have brought them back, or its time says
-    that it was changed since.
     *changed_since*: the thing was certainly changed after the write could have arrived, by whomever.
+
+    What the fields show is explained in ``differences``.  The cases, of which the first counts:
+
+    1. A value is certainly somebody else's (``_foreign``).
+    2. A later write of this program may have changed the thing.
+    3. Nothing is known of the state before: any value may have been there.
+    4. The write is stored in part.
+    5. All fields are as before: the write was undone, or never applied.
+    6. A field has a value that may be the write's, in the service's own words.
     """
     thing = known.kind.thing
     differing = [field for field in fields if field.shows != "as sent"]
@@ -414,6 +441,11 @@ def _foreign(
     return CannotTell(reason, cause="changed since")
 
 
+def _has_all(kind: WriteKind, state: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+    """Return whether *state* has all values that are *wanted*."""
+    return _same_fields(kind, state, wanted, wanted)
+
+
 def _same_fields(
     kind: WriteKind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]
 ) -> bool:
@@ -421,12 +453,23 @@ def _same_fields(
     return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
 
 
-def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
-    """Return the names of the fields that *baseline* has.  A stored state may lack a large graph."""
+def _names_in(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
+    """Return the names of the fields sent that *baseline* has.  A stored state may lack a large graph."""
     return [name for name in wanted if name in baseline]
 
 
 # --- A create
+#
+# What the list shows is asked in this order, and the first answer counts:
+#
+# 1. An item has the unique tag of this write: it is the effect, whatever else it shows.
+# 2. An item is a candidate (`_may_be_ours`): it may be new, nothing explains it (`_is_explained`: another
+#    write's, known before, or without the tag that the service keeps), and it may be equal, or is in time.
+# 3. Of the candidates, those that are recognised (`_is_recognised`: as requested, or with our tag) and made
+#    in time (`_is_made_in_time`) are the effects, if each was surely made after the first send
+#    (`_surely_after`), and there are no more of them than sends.
+# 4. Other candidates leave it open.
+# 5. Without a candidate, the create is absent, unless the list may lack it.
 
 
 def _by_list(known: Known, reading: Reading) -> Finding:
@@ -468,27 +511,29 @@ def _each_once(known: Known, items: list[Wire]) -> list[Wire]:
     by_id: dict[str, Wire] = {}
     without_id: list[Wire] = []
     for item in items:
-        known_as = item.get("id") if is_object(item) else None
-        if not isinstance(known_as, str):
+        item_id = item.get("id") if is_object(item) else None
+        if not isinstance(item_id, str):
             without_id.append(item)
-        elif known_as not in by_id or _bears_our_tag(known, item):
-            by_id[known_as] = item
+        elif item_id not in by_id or _bears_our_tag(known, item):
+            by_id[item_id] = item
     return [*by_id.values(), *without_id]
 
 
 def _matched(
     known: Known, reading: Reading, candidates: list[Wire]
 ) -> Applied[Wire] | None:
-    """Return Applied if the *candidates* that equal the create are as many as it may have made."""
-    equal = [item for item in candidates if is_object(item) and _is_exact(known, item)]
-    exact = [item for item in equal if _is_made_in_time(known, reading, item)]
-    if not 1 <= len(exact) <= len(known.sends):
+    """Return Applied if the *candidates* that are recognised are as many as the create may have made."""
+    recognised = [*filter(partial(_is_recognised, known), candidates)]
+    in_time = [item for item in recognised if _is_made_in_time(known, reading, item)]
+    if not 1 <= len(in_time) <= len(known.sends):
         return None
-    if not all(_surely_after(known, reading, item) for item in exact):
+    if not all(_surely_after(known, reading, item) for item in in_time):
         return None
-    first, *others = sorted(exact, key=lambda item: item[known.kind.dated_by])
-    # One that was made later, or is guessed to be another's, may be a further effect: unless all are found.
-    are_all_found = len(exact) in (len(equal), len(known.sends))
+    first, *others = sorted(in_time, key=lambda item: item[known.kind.dated_by])
+    # One made later, or guessed to be another's, may be a further effect, unless each send has one.
+    has_none_left = len(in_time) == len(recognised)
+    has_one_for_each_send = len(in_time) == len(known.sends)
+    are_all_found = has_none_left or has_one_for_each_send
     return Applied(first, duplicates=tuple(others) if are_all_found else None)
 
 
@@ -520,16 +565,19 @@ def _wanted(known: Known) -> dict[str, Wire]:
     return {**known.kind.defaults, **sent}
 
 
-def _is_exact(known: Known, item: dict[str, Wire]) -> bool:
-    """Return whether *item* is as requested.  If it is tagged as ours, other fields may have been edited."""
-    if _bears_our_tag(known, item) and _is_alike(known, item):
+def _is_recognised(known: Known, item: Wire) -> TypeGuard[dict[str, Wire]]:
+    """Return whether *item* is as requested; or tagged as ours, though other fields may have been edited."""
+    if not is_object(item):
+        return False
+    if _bears_our_tag(known, item) and _is_found_alike(known, item):
         return True
     return known.kind.same(_wanted(known), item)
 
 
-def _is_alike(known: Known, item: dict[str, Wire]) -> bool:
-    """Return whether *item* is found where the create is, or does not show where."""
-    return known.kind.alike(item) in (None, known.kind.alike(known.intent.body))
+def _is_found_alike(known: Known, item: dict[str, Wire]) -> bool:
+    """Return whether *item* has the field by which creates are found, a URL, as this one; or not at all."""
+    found_by = known.kind.alike(item)
+    return found_by is None or found_by == known.kind.alike(known.intent.body)
 
 
 def _tagged_text(known: Known, item: dict[str, Wire]) -> str:
@@ -551,9 +599,10 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
     """
     Return whether *item* is a candidate: it may be new, and nothing explains it.
 
-    Its other fields say nothing, because the service may have stored the create in its own words.  One that
-    was made later than this write can have had an effect is a candidate only if it may be equal: an older
-    copy of an intent does not know a later send, and any effect may be later than the windows.
+    Its other fields say nothing, because the service may have stored the create in its own words.
+
+    An item that was made later than the windows of this write is a candidate only if it may be equal.  It may
+    be a late effect; or that of a later send, which an older copy of the intent does not know.
     """
     if not is_object(item):
         return True
@@ -562,9 +611,9 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
     if known.when(_made_at(known, item), reading) == "before":
         return False
     in_time = _is_in_time(known, known.sends, _made_at(known, item))
-    if _is_alike(known, item) or _bears_our_tag(known, item):
+    if _is_found_alike(known, item) or _bears_our_tag(known, item):
         return in_time or _may_be_equal(known, item)
-    # It is found where another write is that is under way or in doubt.
+    # What is guessed to be of another write, one that is under way or in doubt, is found as that one.
     if item.get("id") in reading.guessed:
         return False
     if in_time:
@@ -574,7 +623,7 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
 
 def _may_be_equal(known: Known, item: dict[str, Wire]) -> bool:
     """Return whether *item* is as requested, in the words of the request or in those of the service."""
-    if _is_exact(known, item):
+    if _is_recognised(known, item):
         return True
     wanted = _wanted(known)
     return all(
@@ -598,6 +647,7 @@ def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
     says whose the item is: a service may store several in other words, and somebody may have edited one.
     """
     kind = known.kind
+    # It may not show its place, for example if the service leaves the field out.
     if kind.place_of(item) in (None, kind.place_of(known.intent.body)):
         return True
     found_by = str(kind.found_by)
@@ -704,9 +754,9 @@ def _surely_after(known: Known, reading: Reading, item: dict[str, Wire]) -> bool
     """
     Return whether *item* was created after the first send began, and was not known before.
 
-    What equals the create and is dated in the band around the send, where most effects are, counts as its
-    effect: that nobody else makes the same at the same time is assumed.  Else an untagged create would be
-    UNKNOWN wherever its answer is lost, and it is dated near its send.
+    What equals the create and is dated in the band around the start of the send counts as its effect.  That
+    assumes that nobody else makes the same at the same time.  It is assumed because most effects are dated
+    there: else an untagged create would be UNKNOWN nearly whenever its answer is lost.
     """
     made_at = _made_at(known, item)
     if _may_be_forgotten(known, made_at):
@@ -741,7 +791,7 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     if not wanted:
         reason = f"none of the fields sent is visible in a {kind.thing}"
         return CannotTell(reason, cause="not visible")
-    if _same_fields(kind, seen, wanted, wanted):
+    if _has_all(kind, seen, wanted):
         return _matching_by_baseline(known, reading, wanted)
     earlier = _earlier_states(known, reading)
     as_before = _is_as_baseline(known, seen, wanted)
@@ -750,9 +800,9 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
         was_as_before = any(
             _is_as_baseline(known, before, wanted) for before in earlier
         )
-        return _differing(
-            known, reading, fields, changed_since=was_as_before and not as_before
-        )
+        # An earlier read, after the send, still showed the baseline; this one does not.
+        has_changed_between = was_as_before and not as_before
+        return _differing(known, reading, fields, changed_since=has_changed_between)
     if not all(_is_as_baseline(known, before, wanted) for before in earlier):
         reason = (
             f"the {kind.thing} is as before the write, but an earlier read showed another state; whether the "
@@ -790,7 +840,7 @@ def _leaves_trace(
     """
     Return whether the write would have changed the state *baseline*, whatever the service makes of it.
 
-    A state that an equal write has left is already what the service makes of what is sent.
+    It would not after an equal write: the state is then what the service makes of these values.
     """
     kind = known.kind
     return any(

@@ -28,37 +28,48 @@ _UNKNOWN = Verdict.UNKNOWN
 
 
 async def conclude(run: WriteRun[T], done: Done) -> None:
-    """End *run* with the verdict *done*: store it, and note it for later writes. The run has ended then."""
+    """
+    End *run* with the verdict *done*: store it, and note it for later writes. The run has ended then.
+
+    1. The value is found, if no answer had it: that may need a read.
+    2. What a create made is claimed, so that no other write takes it for its own.
+    3. A secret is passed on, because the outcome tells who has it.
+    4. The verdict is stored, before a newer write to the thing can be sent.
+    5. The intent is no longer open, or is still.
+    6. Later writes and runs learn of the end. A first answer that succeeded (``ANSWERED``, by far the most)
+       leaves nothing to note, and its outcome is made when it is asked for.
+    7. ``result.done`` is set, last: from then on, the run is over for all who ask.
+    """
     kind = run.spec.kind
     result = run.result
     value = run.answers.value
     if done is ANSWERED and value is not None:
         found: T | None = value
     else:
-        done, found = await result.conclude(done, partial(look, run))
+        done, found = await result.with_value(done, partial(look, run))
     if kind.creates and done.verdict is _APPLIED:
         result.claim(done)
     if kind.has_secret:
         await result.pass_secret_on(done)
-    if run.journal is not None:  # before a newer write to its thing can be sent
-        outcome = result.outcome = result.outcome or result.made(done, found)
+    if run.journal is not None:
+        outcome = result.make_outcome(done, found)
         await run.journal.settled(outcome)
-        run.journal.has_taken(run.record.intent)
-    _close_intent(run, done)
+        run.journal.move_here(run.record.intent)
+    _note_whether_open(run, done)
     result.found = found
     if done is not ANSWERED:
-        result.outcome = result.outcome or result.made(done, found)
+        result.make_outcome(done, found)
         _note_verdict(run, done)
-    result.done = done  # last: from then on, the run is over for all who ask
+    result.done = done
 
 
-def _close_intent(run: WriteRun[T], done: Done) -> None:
+def _note_whether_open(run: WriteRun[T], done: Done) -> None:
     """Keep the intent as an open one only if its outcome is not known."""
     open_writes = run.core.writes.open_writes
     if done.verdict is _UNKNOWN:
         _leave_open(run, run.current_intent())
     elif open_writes.unsettled or open_writes.leftovers:
-        open_writes.take(run.record.intent.identity)
+        open_writes.forget(run.record.intent.identity)
 
 
 def _note_verdict(run: WriteRun[T], done: Done) -> None:
@@ -75,7 +86,15 @@ def _note_verdict(run: WriteRun[T], done: Done) -> None:
 
 
 def shelve(run: WriteRun[T]) -> None:
-    """Keep the intent of *run*, which was interrupted, if a byte of it may have been sent."""
+    """
+    Keep the intent of *run*, which was interrupted, if a byte of it may have been sent.
+
+    1. A send whose end was not recorded is recorded as lost; with that, it is known whether it has left.
+    2. The place is given back, or kept; then its end is noted.
+    3. The intent stays open if a send may have had an effect. One that was refused did leave, but leaves
+       nothing to settle.
+    4. The journal is told, last: it may be the user's, and raise.
+    """
     run.record.note_lost_send(run.core.clock.now())
     run.place.note_whether_sent()
     intent = run.current_intent()
@@ -85,7 +104,7 @@ def shelve(run: WriteRun[T]) -> None:
     if may_have_effect:
         _leave_open(run, intent)
         run.core.writes.open_writes.note_first_send(intent.identity, known.first_sent)
-    if run.journal is not None:  # last: it may be the user's, and raise
+    if run.journal is not None:
         run.journal.shelved(intent, sent=may_have_effect)
 
 

@@ -155,7 +155,9 @@ class Driver(Generic[T]):
         is_new = self._begin is None and not self._has_started
         if core.pace is not None and is_new:
             await self._wait_for_rate()
+        # The identity is made only if others may know it: it costs more than all the rest here.
         own = record.intent.identity if record.may_be_known else None
+        # Before the wait for the turn: see `use_known_verdict`.
         ended_before = None if own is None else writes.ended.get(own)
         thing = find_thing(run)
         if not thing.enter(self):  # another write runs, or has closed the line
@@ -169,7 +171,7 @@ class Driver(Generic[T]):
             raise
 
     async def _wait_for_rate(self) -> None:
-        """Wait until the rate of the client lets another write begin, unless a batch has its own rate."""
+        """Wait until the rate of the client lets another write begin; that of a batch is the batch's own."""
         core = self.core
         pace = self.run.spec.options.pace
         if pace is None:
@@ -199,8 +201,9 @@ class Driver(Generic[T]):
         run = self.run
         record = run.record
         if self._has_started:
-            return start_again(run, ended_before, is_new=self._begin is None)
+            return start_again(run, ended_before, started_anew=self._begin is None)
         if self._begin is None:  # by far the most
+            # Now already: a run without a send that starts again starts anew once more.
             self._has_started = True
             start = new_start(run.spec, run.place.thing.line, record.intent_or_maker)
             record.start(start.intent)
@@ -247,15 +250,16 @@ class Driver(Generic[T]):
                         await core.under_way.pause(decision.seconds)
                         record.add(Tick(core.clock.now()))
             except (TimeoutError, ConfigurationError):
-                # The close of the client ends what is under way. Then the run ends with the next decision.
+                # The close of the client ends what is under way: a wait that it cuts short raises the first,
+                # a request that comes later the second. Then the run ends with the next decision.
                 if not core.under_way.closed:
                     raise
 
     def _decide(self, at_once: Send | Done | None) -> Decision:
         """
-        Return what to do next: *at_once* if it is given, else as ``decide`` says.
+        Decide what to do next: *at_once* if it is given, else as ``decide`` says; report it.
 
-        If the client was closed, the run ends.
+        If the client was closed, that becomes the last event of the history, and the run ends.
 
         Raises:
             ConfigurationError: The client was closed before anything happened: nothing was sent.
@@ -288,7 +292,11 @@ class Driver(Generic[T]):
 
     @property
     def ended_elsewhere(self) -> bool:
-        """Whether the outcome is that of another run of this client. There must be a verdict."""
+        """
+        Whether the outcome is that of another run of this client. There must be a verdict.
+
+        The outcome of a run of its own has the very tuple of the run's record as its history.
+        """
         return self.outcome().history is not self.run.record.history
 
     def keep(self, outcome: AnyOutcome) -> None:
@@ -297,7 +305,7 @@ class Driver(Generic[T]):
 
     def take_back(self) -> None:
         """Leave nothing open, because the journal has refused the first send: another run has this write."""
-        self.core.writes.open_writes.take(self.intent.identity)
+        self.core.writes.open_writes.forget(self.intent.identity)
 
     def tell_heard(self) -> None:
         """Notify the journal, a little later, that the application has the verdict."""

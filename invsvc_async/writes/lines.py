@@ -32,7 +32,8 @@ class Lines:
         Wait until *thing* is free and open, and begin *run*.
 
         *owner* does not wait for what it closed itself. *pause* waits for some seconds, and returns
-        ``False`` if the client was closed meanwhile.
+        ``False`` if the client was closed meanwhile. Then the turn begins although *thing* is closed: the run
+        sends nothing any more, and ends.
         """
         if thing.held:
             await self._until_handed_over(thing, run)
@@ -58,7 +59,7 @@ class Lines:
             thing.held = run
         except BaseException:
             waiter.cancel()
-            self.leave(thing, waiter)  # if it was handed over: pass it on
+            self.leave(thing, waiter)  # passes it on, if it was handed over
             if thing.waiters and waiter in thing.waiters:
                 thing.waiters.remove(waiter)
             raise
@@ -67,7 +68,8 @@ class Lines:
         """
         End the turn of *run*. The next is the one that has waited longest.
 
-        A second call does what the first one did not, because a signal handler raised in it.
+        First the line is handed to that one, then it is woken, or, if nobody waits, the record is cleared. A
+        second call does what the first one did not, because a signal handler raised in it.
         """
         if thing.held is run:
             thing.held = thing.heir()
@@ -77,7 +79,7 @@ class Lines:
             return
         if thing.closed_until and thing.opens_at(None) <= self.clock.now():
             thing.closed_until = None
-        if not thing.says_something():
+        if not thing.has_to_stay():
             self._records.remove(thing)
 
     def close(self, line: str, owner: str, until: float) -> None:
@@ -99,6 +101,10 @@ class Lines:
         )
 
     def is_busy(self, line: str) -> bool:
-        """Return whether a write of *line* runs, or may still land, or could when the last one ended."""
+        """
+        Return whether a write of *line* runs, or one may still take effect.
+
+        Also if none may any more, until another run has left the line: that clears what closed it.
+        """
         thing = self._records.known(line)
         return bool(thing.held or thing.closed_until)

@@ -10,7 +10,7 @@ from base64 import b32encode
 from hashlib import blake2b
 from math import isfinite
 from secrets import token_bytes, token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -91,9 +91,10 @@ def spec_of_intent(
 def with_reader(intent: Intent, reader: AnyReader | None) -> Intent:
     """Return *intent* with the name of *reader*, unless another read settles the write."""
     operation = BY_NAME[intent.operation]
-    has_read = operation.reader is not None
-    if kind_of_write(operation).may_lack_read:
-        has_read = intent.policy.journey_reader is not None
+    # A read that a deployment may lack is chosen by the policy.
+    may_lack_read = kind_of_write(operation).may_lack_read
+    read = intent.policy.journey_reader if may_lack_read else operation.reader
+    has_read = read is not None
     if reader is None or intent.reader is not None or has_read:
         return intent
     return revised(intent, reader=_reader_name(reader))
@@ -130,15 +131,15 @@ def before(spec: WriteSpec, line: str | None) -> Before:
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
     """Return *intent* with what was known before its first send. *passed* is the baseline of the user."""
-    state, seen = _baseline(known, passed)
-    strangers, forgotten_until = _strangers(intent, known)
+    state, state_at = _baseline(known, passed)
+    strangers = _strangers(intent, known)
     return revised(
         intent,
         bounds=known.bounds,
         baseline=state,
-        baseline_at=seen,
-        strangers=tuple(sorted(strangers)),
-        forgotten_until=forgotten_until,
+        baseline_at=state_at,
+        strangers=tuple(sorted(strangers.ids)),
+        forgotten_until=strangers.forgotten_until,
     )
 
 
@@ -155,26 +156,35 @@ def _baseline(known: Before, passed: Model | Wire) -> tuple[Wire, float | None]:
     return None, None
 
 
-def _strangers(intent: Intent, known: Before) -> tuple[set[str], int | None]:
+class Strangers(NamedTuple):
     """
-    Return the ids of the things that *intent*, an untagged create, surely does not make.
+    The *ids* of things that an untagged create surely does not make, because they were there before.
 
-    And until when (server ms) things were created of which the ids were forgotten.
+    Of things that were created up to ``forgotten_until`` (server ms), ids may be missing; ``None``: of none.
     """
+
+    ids: set[str]
+    forgotten_until: int | None
+
+
+def _strangers(intent: Intent, known: Before) -> Strangers:
+    """Return the strangers to *intent*, if it is an untagged create: those it has, and those *known*."""
     strangers = set(intent.strangers)
     if known.ids is None:
-        return strangers, intent.forgotten_until
+        return Strangers(strangers, intent.forgotten_until)
     earliest = None
     if known.bounds is not None:
+        # All created earlier is before the send for `Known.when`, also if times are cut to whole seconds.
+        # One slack is that of the comparison; by another, its clock bounds may differ from these.
         earliest = known.at + known.bounds.low
         earliest -= WHOLE_SECOND
         earliest -= 2 * intent.policy.clock_slack
     strangers |= known.ids.created_since(earliest)
     if known.listed is None:
-        return strangers, NEVER_LISTED
+        return Strangers(strangers, NEVER_LISTED)
     kind = kind_of_write(BY_NAME[intent.operation])
     strangers |= known.listed.ids(kind, intent.body)
-    return strangers, known.ids.forgotten_until
+    return Strangers(strangers, known.ids.forgotten_until)
 
 
 def _is_fresher(last: LastState, passed: Model | Wire) -> bool:

@@ -23,7 +23,8 @@ class OpenWrite(Struct, eq=False):
     """A write whose outcome is not known: its newest revision, and whether the client's journal has it."""
 
     intent: Intent
-    thing: Thing | None  # that others replace; None: a create
+    # What it changes, as later writes may; None: it replaces nothing, such as a create.
+    thing: Thing | None
     in_journal: bool
 
 
@@ -34,7 +35,7 @@ class OpenWrites:
         self._records = records
         self._journal = journal
         self.unsettled: OrderedDict[str, OpenWrite] = OrderedDict()  # of this client
-        # All others in the journal, most of them of the process before; None: the journal was not read yet.
+        # All others in the journal, most of them of the process before. None: the journal was not read yet.
         self.leftovers: dict[str, OpenWrite] | None = None
         # By identity, also of those that were settled: when this client began the first send (local s).
         self.first_sends: OrderedDict[str, float] = OrderedDict()
@@ -61,7 +62,7 @@ class OpenWrites:
         in_journal = in_journal or (before is not None and before.in_journal)
         # First this: a signal handler may raise in between, and the intent is not to be lost.
         self.unsettled[identity] = OpenWrite(
-            intent, self._open_in(line, intent), in_journal
+            intent, self._enter_in_thing(line, intent), in_journal
         )
         self.unsettled.move_to_end(identity)
         if self.leftovers is not None:
@@ -69,11 +70,11 @@ class OpenWrites:
         if len(self.unsettled) > UNSETTLED_KEPT:
             identity, oldest = next(iter(self.unsettled.items()))
             if oldest.in_journal and self.leftovers is not None:
+                # It stays known, because the journal must be told when a newer write is sent.
                 del self.unsettled[identity]
-                # the journal must be told when a newer write is sent
                 self.leftovers[identity] = oldest
             else:
-                self.take(identity)
+                self.forget(identity)
             log.error(
                 "more than %d unsettled writes: intent %s is no longer in client.unsettled",
                 UNSETTLED_KEPT,
@@ -95,11 +96,12 @@ class OpenWrites:
             self.unsettled[intent.identity].in_journal = True
         else:
             self.leftovers[intent.identity] = OpenWrite(
-                intent, self._open_in(line, intent), in_journal=True
+                intent, self._enter_in_thing(line, intent), in_journal=True
             )
 
-    def _open_in(self, line: str | None, intent: Intent) -> Thing | None:
-        # a client that only reads does not need it
+    def _enter_in_thing(self, line: str | None, intent: Intent) -> Thing | None:
+        """Note *intent* as open in the record of its thing, if other writes replace it; return the record."""
+        # Imported late: a client that only reads does not need it.
         from invsvc_async.reconcile.kinds import replaces
 
         if line is None or not replaces(intent.operation):
@@ -118,21 +120,21 @@ class OpenWrites:
         each.in_journal = False
         return True
 
-    def take(self, identity: str) -> None:
+    def forget(self, identity: str) -> None:
         """Forget an intent, because its outcome is known, or another process settles it now."""
         each = self._pop(identity)
         if each is not None and each.thing is not None and each.thing.open is not None:
             each.thing.open.pop(identity, None)
 
-    def doubt_newest(self, thing: Thing, newest: str) -> list[Intent]:
+    def doubt_others(self, thing: Thing, own: str) -> list[Intent]:
         """
-        Mark the open writes to *thing* as perhaps overtaken by *newest*, in the journal, too.
+        Mark the open writes to *thing* as perhaps overtaken by the write *own*, in the journal, too.
 
-        That holds however far the send of *newest* gets. Return those that no other write had overtaken, as
+        That holds however far the send of *own* gets. Return those that no other write had overtaken, as
         they were.
         """
         found = [
-            self.opened(identity) for identity in thing.open or () if identity != newest
+            self.opened(identity) for identity in thing.open or () if identity != own
         ]
         before = [
             intent

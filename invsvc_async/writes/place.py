@@ -10,6 +10,8 @@ again. But only once it is known whether a byte of it has left. Hence three step
 - ``note_whether_sent``, once the end of the send is in the history, or the run is interrupted: if a byte has
   left, the others are overtaken; if not, all is as it was.
 - ``note_end``, when the run ends: who was last, by name, and until when the line stays closed.
+
+A verdict that the write was sent and had no effect follows in ``note_no_effect``: nothing is overtaken.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from invsvc_async.writes.things import NOBODY, ONLY_HERE
+from invsvc_async.writes.things import NOT_KNOWN, NOT_NAMED_YET
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
@@ -53,10 +55,14 @@ class WritePlace(Struct, eq=False):
             if self._users_before is None:
                 self._users_before = thing.users
             # Most intents are never asked for their identity, which costs more than all the rest here.
-            own = self.record.intent.identity if self.record.is_taken_up else ONLY_HERE
+            own = (
+                self.record.intent.identity
+                if self.record.is_taken_up
+                else NOT_NAMED_YET
+            )
             thing.was_sent_by(own)
         if thing.open:
-            doubted = self.writes.open_writes.doubt_newest(
+            doubted = self.writes.open_writes.doubt_others(
                 thing, self.record.intent.identity
             )
             self._overtaking = tuple(doubted)
@@ -97,6 +103,7 @@ class WritePlace(Struct, eq=False):
         """Note that this write did nothing, so that no other is overtaken by it."""
         if self._users_before is None:
             return
-        # Without anybody, this write would stand as the one that was sent last.
-        before = self._users_before or (NOBODY,)
+        # Where no write was known before, NOT_KNOWN takes the first place. Else this write would stand there,
+        # as the one that was sent last.
+        before = self._users_before or (NOT_KNOWN,)
         self.thing.did_nothing(self.record.intent.identity, before)

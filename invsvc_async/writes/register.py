@@ -19,7 +19,7 @@ from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.writes.lines import Lines
 from invsvc_async.writes.open_writes import OpenWrites
 from invsvc_async.writes.shown import Shown
-from invsvc_async.writes.things import NOBODY, Records
+from invsvc_async.writes.things import NOT_KNOWN, Records
 
 if TYPE_CHECKING:
     from msgspec import Raw
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from invsvc_async.writes.things import LastState, Listed
 
 CLAIMS_KEPT = 50_000
-# of those: of creates with a unique tag, which only a later edit can hide
+# Of these, so many of creates with a unique tag: such a thing is recognised without a claim, unless its tag
+# is edited away.
 TAGGED_KEPT = 2_000
 ENDED_KEPT = 1000
 
@@ -103,8 +104,9 @@ class WriteRegister:
         self.open_writes: OpenWrites = OpenWrites(self.records, journal)
         self.claims: ClaimedThings = ClaimedThings()
         self.ended: EndedWrites = EndedWrites()
+        # The lists that creates are looked for in, each read once for all that wait for it.
         self.listings: SingleFlight = SingleFlight()
-        self.looking: asyncio.Lock = asyncio.Lock()
+        self.looking: asyncio.Lock = asyncio.Lock()  # for what is open in the journal
 
     @cached_property
     def hanging(self) -> HangingSends:
@@ -143,7 +145,8 @@ class WriteRegister:
         users = self.last_users(line)
         if identity in users:
             return True
-        return None if not users or users[0] == NOBODY else False
+        is_sender_known = bool(users) and users[0] != NOT_KNOWN
+        return False if is_sender_known else None
 
     def last_users(self, line: str) -> tuple[str, ...]:
         """Return the write of *line* that was sent last, then later writes that did nothing, if known."""
@@ -203,9 +206,9 @@ class WriteRegister:
         """Keep *intents* in place of the revisions of them that are open, in the journal, too."""
         self.open_writes.revise(*intents)
 
-    def take(self, identity: str) -> None:
+    def forget(self, identity: str) -> None:
         """Forget an intent, because its outcome is known, or another process settles it now."""
-        self.open_writes.take(identity)
+        self.open_writes.forget(identity)
 
     def claim(
         self,

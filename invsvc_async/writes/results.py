@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 import attrs
 import msgspec
@@ -39,22 +39,30 @@ _APPLIED = Verdict.APPLIED
 _outcome = maker_of(OutcomeBase)
 
 
+class LastRead(NamedTuple):
+    """The *state* that the last read of a run showed, and the *json* that it was decoded from, if known."""
+
+    state: Wire = None
+    json: Wire | msgspec.Raw = None
+
+
 class WriteResult(msgspec.Struct, Generic[T], eq=False):
     """
     What comes out of a run: the value, the verdict, and the outcome.
 
-    ``read`` is what the last read of the state showed, and its JSON. ``done`` is the verdict, once that is
-    known and stored; ``found`` its value, if it has one.
+    ``read`` is what the last read of the state showed. ``done`` is the verdict, once that is known and
+    stored; ``found`` its value, if it has one. ``secret_in_answer`` is what becomes of the secret that an
+    answer has, if one has: it is returned, unless a hook gets it.
     """
 
     spec: WriteSpec
     record: RunRecord
     answers: Answers[T]
-    read: tuple[Wire, Wire | msgspec.Raw] = None, None
+    read: LastRead = LastRead()
     done: Done | None = None
     found: T | None = None
     outcome: Outcome[T] | None = None  # made when it is asked for
-    had: Secret = "returned"  # what its outcome says of the secret that an answer had
+    secret_in_answer: Secret = "returned"
     called: float | None = None  # when the write was awaited first, local s
     waited: float = 0.0  # s since then, for earlier writes to the same thing
 
@@ -66,13 +74,18 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
 
     # --- the value
 
-    async def conclude(
+    async def with_value(
         self, done: Done, look: Callable[[str], Awaitable[Reading]]
     ) -> tuple[Done, T | None]:
-        """Return the verdict, with all else that was made, and the value. *look* reads what no answer had."""
+        """
+        Return the verdict, with all other things that were made as duplicates, and its value.
+
+        The value is that of an answer, or what the evidence of *done* shows; else *look* reads it.
+        """
         kind = self.spec.kind
         answers = self.answers
         if answers.value is None and kind.creates:
+            # A 202 is no success, but its value counts if a read has found that very thing.
             answers.use_accepted((done.value or {}).get("id"))
         if done.verdict is not _APPLIED:
             return done, None
@@ -83,8 +96,9 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         if done.value is None and not kind.answer_shows_thing:
             request = self.spec.request
             reading = await look(str(request.operation.reader))
+            # If that read fails, the ids in the path are all that is known of the thing.
             return done, self._of_state(reading.seen or dict(request.path))
-        # What it is, a user-supplied reader decides.
+        # A user-supplied reader decides what the value is.
         return done, cast("T | None", done.value)
 
     def _beside_answered(self, done: Done) -> Done:
@@ -103,10 +117,10 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         )
 
     def _of_state(self, state: Wire) -> T:
-        """Return the value in *state*: of its JSON, if that was read last."""
-        seen, shown = self.read
-        if state is seen and shown is not None:
-            state = shown
+        """Return the value in *state*: of its JSON, which has exact numbers, if *state* was read last."""
+        was_read_last = state is self.read.state
+        if was_read_last and self.read.json is not None:
+            state = self.read.json
         return cast("T", value_of_state(self.spec.request.operation, state))
 
     def claim(self, done: Done) -> None:
@@ -137,8 +151,15 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         self.answers.error = outcome.error
         self.outcome = outcome
 
-    def made(self, done: Done, value: T | None) -> Outcome[T]:
-        """Make the outcome with the verdict *done*."""
+    def make_outcome(self, done: Done, value: T | None) -> Outcome[T]:
+        """Make the outcome with the verdict *done*, unless there is one; keep it, and return it."""
+        outcome = self.outcome
+        if outcome is None:
+            outcome = self.outcome = self._made(done, value)
+        return outcome
+
+    def _made(self, done: Done, value: T | None) -> Outcome[T]:
+        """Return a new outcome with the verdict *done*."""
         known = self.record.known()
         secret: Secret | None = None
         if done.verdict is _APPLIED and known.kind.has_secret:
@@ -168,7 +189,7 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         value = self.answers.value
         if value is not None:
             has_secret = getattr(value, "secret", None) is not None
-            return self.had if has_secret else None
+            return self.secret_in_answer if has_secret else None
         ends = (sent.end for sent in known.intent.sent)  # of runs before this one
         had = any(
             end is not None and end.kind == "applied" and not end.secret_lost
@@ -178,9 +199,7 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
 
     def noted_in(self, intent: Intent) -> Intent:
         """Return *intent*, with a note if nobody has the secret of the last answer."""
-        if self.done is not None or self.had == "delivered":
-            return intent
-        if getattr(self.answers.value, "secret", None) is None:
+        if not self._has_secret_of_nobody():
             return intent
         if not intent.sent or intent.sent[-1].end is None:
             return intent
@@ -189,15 +208,28 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         last = attrs.evolve(last, end=attrs.evolve(last.end, secret_lost=True))
         return attrs.evolve(intent, sent=(*before, last))
 
+    def _has_secret_of_nobody(self) -> bool:
+        """Return whether an answer has a secret that neither a hook nor, as the run goes on, the user has."""
+        if self.done is not None or self._is_delivered:
+            return False
+        return getattr(self.answers.value, "secret", None) is not None
+
+    @property
+    def _is_delivered(self) -> bool:
+        """Whether the hook has the secret."""
+        return self.secret_in_answer == "delivered"
+
     async def pass_secret_on(self, done: Done) -> None:
-        """Pass the secret of a new webhook on to the hook, if there are both, and note who has it."""
+        """
+        Pass the secret of a new webhook on to the hook, if there are both, and note who has it.
+
+        The hook may have it already, if the run was cancelled after that.
+        """
         hook = self.spec.options.on_secret
         if hook is None or done.verdict is not _APPLIED:
             return
-        if (
-            getattr(self.answers.value, "secret", None) is None
-            or self.had == "delivered"
-        ):
-            return  # there is none, or the hook has it: the run was cancelled after that
+        has_secret = getattr(self.answers.value, "secret", None) is not None
+        if not has_secret or self._is_delivered:
+            return
         key = self.record.intent.key
-        self.had = await pass_on(hook, self.answers.value, self.spec, key)
+        self.secret_in_answer = await pass_on(hook, self.answers.value, self.spec, key)

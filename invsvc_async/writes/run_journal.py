@@ -23,12 +23,12 @@ class RunJournal:
     has it, the client's must not have it too: two processes could settle it.
     """
 
-    __slots__ = ("_is_told_all", "_journal", "_writes")
+    __slots__ = ("_hears_all", "_journal", "_writes")
 
     def __init__(self, journal: WriteJournal, writes: WriteRegister) -> None:
         self._journal = journal
         self._writes = writes
-        self._is_told_all = True
+        self._hears_all = True
 
     @property
     def is_of_client(self) -> bool:
@@ -39,9 +39,9 @@ class RunJournal:
         """
         From here on, tell the journal of the verdict alone: not that the run was cancelled, or was heard.
 
-        So the entry stays as it is, for somebody else to settle or to hear.
+        So the entry stays as it is. Runs of keys call this: another run, or nobody, is to hear the verdict.
         """
-        self._is_told_all = False
+        self._hears_all = False
 
     def sending(self, intent: Intent) -> Awaitable[float | None]:
         """Store *intent* before a send. Return until when it may be sent (local s), or ``None``."""
@@ -51,22 +51,24 @@ class RunJournal:
         """Store the verdict, before the application gets it."""
         return self._journal.settled(outcome)
 
-    def has_taken(self, intent: Intent) -> None:
-        """Note that this journal has *intent* from here on: the client's, if another, does not keep it."""
+    def move_here(self, intent: Intent) -> None:
+        """Remove *intent* from the client's journal, if that is another one, because this one has it now."""
         if self.is_of_client:
             return
-        own = self._writes.journal
-        if own is not None and self._writes.open_writes.leave_journal(intent.identity):
-            own.shelved(intent, sent=False)
+        of_client = self._writes.journal
+        if of_client is None:
+            return
+        if self._writes.open_writes.leave_journal(intent.identity):
+            of_client.shelved(intent, sent=False)
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Note how far the run got, which was interrupted."""
-        if self._is_told_all:
+        if self._hears_all:
             self._journal.shelved(intent, sent=sent)
 
     def heard_soon(self, identity: str) -> None:
         """Note in the next round of the loop, when the awaiter has the verdict, that it was heard."""
-        if self._is_told_all:
+        if self._hears_all:
             asyncio.get_running_loop().call_soon(self._journal.heard, identity)
 
 

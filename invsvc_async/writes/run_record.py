@@ -81,9 +81,14 @@ class RunRecord(Struct, eq=False):
         """Begin with *intent*, after the events of *history*."""
         self.intent_or_maker = intent
         self.history = history
-        # Its history may be the one before the last send again, whose end is known.
+        # When a run starts anew, the history may be the same as before the last send, and that mark would
+        # count again. The end of that send is known: it never left.
         self._mark = None
         self._facts = None
+
+    def replace_intent(self, intent: Intent) -> None:
+        """Go on with another revision of the intent, after the same events."""
+        self.start(intent, self.history)
 
     def with_send(self, send: Send, at: float, *, livemode: bool | None) -> Intent:
         """Return the intent with all sends so far, and with *send*, which begins *at* (local s)."""
@@ -116,7 +121,11 @@ class RunRecord(Struct, eq=False):
         return facts
 
     def may_have_left(self) -> bool:
-        """Return whether a byte of the write may have left, in this run or another."""
+        """
+        Return whether a byte of the write may have left, in this run or another.
+
+        That includes sends that were refused, so that they had no effect: ``known().sends`` lacks those.
+        """
         known = self.known()
         return bool(known.sends) or not known.never_left
 

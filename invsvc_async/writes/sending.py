@@ -27,6 +27,7 @@ from invsvc_async.reconcile.history import End
 from invsvc_async.writes.hanging import SendUnderWay
 from invsvc_async.writes.late_modules import load_for
 from invsvc_async.writes.look_beside import look_beside
+from invsvc_async.writes.results import LastRead
 
 if TYPE_CHECKING:
     from msgspec import Raw
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+# How an attempt may end of which no byte has left; None: it has no end, because it was interrupted.
 _PERHAPS_UNSENT = frozenset({None, End.NOT_SENT})
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -51,6 +53,7 @@ async def send_once(run: WriteRun[T], send: Send) -> None:
     request = run.spec.request
     started = core.clock.now()
     deadline = asyncio.get_running_loop().time() + send.attempt_timeout
+    # A read before the first send took a part of the call's time. Later sends have all of their own.
     if run.call_ends is not None and run.record.known().never_left:
         deadline = min(deadline, run.call_ends)
     try:
@@ -108,18 +111,22 @@ async def _store_send(
         latest = min(latest, until)
     if send.not_after is not None:
         latest = min(latest, send.not_after)
-    journal.has_taken(run.record.intent)
+    journal.move_here(run.record.intent)
     exchange.not_after = latest
 
 
 def _add_found(run: WriteRun[T], reading: Reading, shown: Wire | Raw) -> None:
     """Add *reading*, which has shown the write while its request hung, and its JSON."""
-    run.result.read = reading.seen, shown
+    run.result.read = LastRead(reading.seen, shown)
     run.record.add(reading)
 
 
 def _record_end(run: WriteRun[T], exchange: Exchange, send: Send) -> None:
-    """Add how an attempt ended to the history. One without an end that was begun stays marked, as lost."""
+    """
+    Add how an attempt ended to the history.
+
+    An attempt that was begun and has no end stays marked, and so counts as lost.
+    """
     record = run.record
     if exchange.end is not None:
         attempt = run.answers.attempt(exchange, send, run.place.thing.line)

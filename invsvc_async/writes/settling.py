@@ -10,6 +10,7 @@ import attrs
 from invsvc_async.reconcile.facts import start_of
 from invsvc_async.reconcile.findings import no_such_read
 from invsvc_async.reconcile.history import ErrorFacts, Reading
+from invsvc_async.writes.results import LastRead
 from invsvc_async.writes.state_reads import StateReader
 
 if TYPE_CHECKING:
@@ -35,7 +36,12 @@ async def look_while_it_hangs(
 
 
 async def look(run: WriteRun[T], name: str) -> Reading:
-    """Read the state with the reader called *name*. Its JSON is kept in the result."""
+    """
+    Read the state with the reader called *name*. Its JSON is kept in the result.
+
+    A read that settles has places of its own ("settle"). A read that only gets the value of an answered write
+    is a part of the call; one before the first send has half of the call's time.
+    """
     known = run.record.known()
     looks = StateReader(
         run.spec.options, known.intent, run.current_intent, own=run.spec.reader
@@ -46,7 +52,7 @@ async def look(run: WriteRun[T], name: str) -> Reading:
         reading = await looks.look(name, lane="call")
     else:
         reading = await _look_before(run, looks, name)
-    run.result.read = reading.seen, looks.shown
+    run.result.read = LastRead(reading.seen, looks.shown)
     if _lacks_read(known, reading):
         run.core.warn_once(
             "journey_reader",
@@ -59,7 +65,8 @@ async def look(run: WriteRun[T], name: str) -> Reading:
 
 def _with_steadiness(run: WriteRun[T], known: Known, reading: Reading) -> Reading:
     """Return *reading* with whether the service's clock was set since the write began, as answers show."""
-    since = start_of((*run.record.history, reading)[0])
+    first_event = (*run.record.history, reading)[0]
+    since = start_of(first_event)
     if run.core.server_clock.is_steady(since, known.policy.clock_slack):
         return reading
     return attrs.evolve(reading, steady=False)

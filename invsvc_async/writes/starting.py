@@ -90,8 +90,8 @@ def taken_up(
     *journaled*: it comes from a journal that stored every send. *gone_since*: the local time since which
     its sender is known to be dead. *reads_only*: it must not be sent.
     """
-    revision = _newest_revision(core.writes, intent)
-    newest = _is_newest(
+    revision = _latest_revision(core.writes, intent)
+    newest = _was_sent_last(
         core.writes, intent, revision, journaled=journaled, reads_only=reads_only
     )
     resumed = Resumed(
@@ -106,23 +106,21 @@ def taken_up(
     return Start(revision, (resumed,))
 
 
-def _newest_revision(writes: WriteRegister, given: Intent) -> Intent:
+def _latest_revision(writes: WriteRegister, given: Intent) -> Intent:
     """Return the revision of *given* with the most sends, under the policy and the reader of *given*."""
     own = given.identity
-    latest = writes.open_writes.opened(own)
+    left_open = writes.open_writes.opened(own)
     ended = writes.ended.get(own)
-    if latest is not None and len(latest.sent) >= len(given.sent):
-        # This client left it open itself.
-        revision = latest
-    elif ended is not None and len(ended.intent.sent) >= len(given.sent):
-        # This client has the outcome.
-        revision = ended.intent
+    if left_open is not None and not _is_older(left_open, given):
+        revision = left_open  # by this client
+    elif ended is not None and not _is_older(ended.intent, given):
+        revision = ended.intent  # this client has the outcome
     else:
         return given
     return attrs.evolve(revision, policy=given.policy, reader=given.reader)
 
 
-def _is_newest(
+def _was_sent_last(
     writes: WriteRegister,
     given: Intent,
     revision: Intent,
@@ -130,26 +128,36 @@ def _is_newest(
     journaled: bool,
     reads_only: bool,
 ) -> bool | None:
-    """Return whether *given*, of which *revision* is the newest, was sent last to its thing, if known."""
+    """
+    Return whether *given*, whose latest *revision* is known, was sent last to its thing; ``None``: not known.
+
+    If it was not, it is overtaken, and must not be sent again. The first of these that says something counts:
+
+    1. Either revision is marked as overtaken: that stays so.
+    2. The run only reads, and others may have written to the thing: it is not known.
+    3. The mark of the intent that this client left open, if it is no older; else that of the journal. Neither
+       counts once the client has the verdict: it may have written to the thing since.
+    4. What this client knows of the last write to the line.
+    5. The mark of 3 after all.
+    """
     if given.newest is False or revision.newest is False:
         return False
-    if reads_only and not journaled and _has_company(writes, revision):
+    if reads_only and not journaled and _has_rivals_by_key(writes, revision):
         return None
     own = given.identity
-    latest = writes.open_writes.opened(own)
-    newest: bool | None = given.newest if journaled else None
-    if latest is not None and len(latest.sent) >= len(given.sent):
-        newest = latest.newest
-    # A journal does not know what this client has written otherwise since it had the verdict.
-    has_ended = latest is None and own in writes.ended
-    if newest is None or has_ended:
-        is_last = _is_last(writes, revision)
-        return newest if is_last is None else is_last
-    return newest
+    left_open = writes.open_writes.opened(own)
+    marked: bool | None = given.newest if journaled else None
+    if left_open is not None and not _is_older(left_open, given):
+        marked = left_open.newest
+    has_verdict_here = left_open is None and own in writes.ended
+    if marked is not None and not has_verdict_here:
+        return marked
+    is_last_here = _is_last_here(writes, revision)
+    return marked if is_last_here is None else is_last_here
 
 
-def _is_last(writes: WriteRegister, intent: Intent) -> bool | None:
-    """Return whether *intent* was sent last to its thing, as far as this client knows."""
+def _is_last_here(writes: WriteRegister, intent: Intent) -> bool | None:
+    """Return whether *intent* was sent last to its thing, if this client knows that."""
     line = _line_of_intent(intent)
     return None if line is None else writes.is_last(line, intent.identity)
 
@@ -158,8 +166,12 @@ def _line_of_intent(intent: Intent) -> str | None:
     return line_of(request_of(intent), intent.scope.team, intent.tag)
 
 
-def _has_company(writes: WriteRegister, intent: Intent) -> bool:
-    """Return whether others may have written to the same thing, under keys of the same journal."""
+def _has_rivals_by_key(writes: WriteRegister, intent: Intent) -> bool:
+    """
+    Return whether others may have written to the same thing, under keys of the same journal.
+
+    A journal of the user's need not say whether it is shared; it has no keys.
+    """
     return intent.nonce is not None and getattr(writes.journal, "is_shared", False)
 
 
@@ -169,7 +181,8 @@ async def close_lines_of_leftovers(core: ClientCore, journal: Journal) -> None:
     async with writes.looking:
         if writes.open_writes.leftovers is not None:
             return
-        # All of them first: a cancelled or failed look must not count as one.
+        # All are collected first. From `leftovers = {}` on, the journal counts as read, and a look that was
+        # cancelled, or failed, must not count.
         found = [
             (intent, _line_of_intent(intent), _free_at(core, intent))
             async for intent in journal.open_intents()
@@ -182,7 +195,11 @@ async def close_lines_of_leftovers(core: ClientCore, journal: Journal) -> None:
 
 
 def _free_at(core: ClientCore, intent: Intent) -> float:
-    """Return until when *intent*, of a dead process, may still have an effect (local s)."""
+    """
+    Return until when *intent*, of a dead process, may still have an effect (local s).
+
+    The rules say that of a write that is resumed now.
+    """
     resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=True)
     return Known(BY_NAME[intent.operation], intent, (resumed,)).free_at
 
@@ -204,42 +221,43 @@ def find_thing(run: WriteRun[T]) -> Thing:
 
 
 def start_again(
-    run: WriteRun[T], ended_before: Outcome[Any] | None, *, is_new: bool
+    run: WriteRun[T], ended_before: Outcome[Any] | None, *, started_anew: bool
 ) -> Send | None:
     """
     Go on with *run* after a cancelled await. Return the first send, if it needs no decision.
 
-    *is_new* is whether it started anew; *ended_before* as in :func:`use_known_verdict`.
+    *started_anew* is whether it did so at first; *ended_before* as in :func:`use_known_verdict`.
     """
     record = run.record
     record.note_lost_send(run.core.clock.now())
-    latest = run.core.writes.open_writes.opened(record.intent.identity)
-    if not _is_latest(run, latest):
-        start = taken_up(run.core, latest or run.current_intent())
+    left_open = run.core.writes.open_writes.opened(record.intent.identity)
+    if not _is_untouched(run, left_open):
+        start = taken_up(run.core, left_open or run.current_intent())
         record.start(start.intent, start.history)
         use_known_verdict(run, ended_before)
         return start.first
     first = None
-    if is_new and not record.known().sends:
+    if started_anew and not record.known().sends:
         first = _start_anew(run)
     if record.history:
+        # For `decide`, it is as late as the last event says.
         record.add(Tick(run.core.clock.now()))
     return first
 
 
-def _is_latest(run: WriteRun[T], latest: Intent | None) -> bool:
+def _is_untouched(run: WriteRun[T], left_open: Intent | None) -> bool:
     """
     Return whether nothing happened to the write since *run* was cancelled.
 
     Else a later write was sent meanwhile, or another run of this client sent this one, or has the verdict.
-    *latest* is the newest revision of the open intent, if it is open.
+    *left_open* is the latest revision of the intent, if it is open.
     """
-    if latest is None:
+    if left_open is None:
         own = run.record.intent.identity
         return not run.record.known().in_doubt and own not in run.core.writes.ended
-    if latest.newest is False:
+    if left_open.newest is False:
         return False
-    return len(latest.sent) <= len(run.current_intent().sent)
+    return not _is_older(run.current_intent(), left_open)
 
 
 def _start_anew(run: WriteRun[T]) -> Send | None:
@@ -259,20 +277,31 @@ def use_known_verdict(run: WriteRun[T], ended_before: Outcome[Any] | None) -> No
     """
     Use the verdict of an earlier run of the same intent in this client, if there is one.
 
-    *ended_before* was the outcome of another run of the write when this run was asked for. A run that starts
-    anew uses none: it has no history.
+    A run that starts anew uses none: it has no history. *ended_before* was the outcome of another run of the
+    write when this run was asked for, before it waited for its turn.
 
-    NOT_APPLIED counts if this run was asked for before it was known: whoever has heard it may have made
-    the write again. But a run that only reads leaves the send to this one.
+    ======================================  ======================================================
+    the verdict                             is used
+    ======================================  ======================================================
+    APPLIED, REFUSED, SUPERSEDED            always
+    NOT_APPLIED, since this run was asked   yes: whoever has heard it may have made the write again
+    for, of a run that was allowed to send
+    NOT_APPLIED, of a run that only reads   no: that run left the send to this one
+    NOT_APPLIED, from before                no: this run was asked for in spite of it
+    UNKNOWN                                 no
+    ======================================  ======================================================
     """
     if not run.record.history:
         return
     ended = run.core.writes.ended.get(run.record.intent.identity)
     if ended is None:
         return
-    is_certain = ended.verdict in _CERTAIN
-    is_shared = ended is not ended_before and not _only_read(ended)
-    if is_certain or (ended.verdict is Verdict.NOT_APPLIED and is_shared):
+    if ended.verdict in _CERTAIN:
+        run.keep(ended)
+        return
+    has_ended_since = ended is not ended_before
+    may_be_made_again = has_ended_since and not _only_read(ended)
+    if ended.verdict is Verdict.NOT_APPLIED and may_be_made_again:
         run.keep(ended)
 
 
@@ -295,12 +324,12 @@ def leave_untouched(run: WriteRun[T]) -> None:
         return
     intent = run.record.intent
     writes = run.core.writes
-    latest = writes.open_writes.opened(intent.identity)
+    left_open = writes.open_writes.opened(intent.identity)
     ended = writes.ended.get(intent.identity)
-    if latest is None and ended is not None and not _is_older(ended.intent, intent):
+    if left_open is None and ended is not None and not _is_older(ended.intent, intent):
         return  # another run has settled it meanwhile
-    if latest is None or _is_older(latest, intent):
-        # Whether it is the newest to its thing was known where it was stored, and only then.
-        is_overtaken = (latest or intent).newest is False
-        latest = attrs.evolve(intent, newest=False if is_overtaken else None)
-    run.core.leave_unsettled(latest, run.place.thing.line)
+    if left_open is None or _is_older(left_open, intent):
+        # That it was overtaken stays so.  That it was the last may be outdated since it was stored.
+        is_overtaken = (left_open or intent).newest is False
+        left_open = attrs.evolve(intent, newest=False if is_overtaken else None)
+    run.core.leave_unsettled(left_open, run.place.thing.line)

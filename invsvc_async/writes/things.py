@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 MOST_BYTES = 24 * 2**20  # of all records together
 OWN_BYTES = 1024  # of a record, without what was shown
 _ID_BYTES = 128
-# The identity of a write that no other run can send until its end: the real one is made only if asked for.
-ONLY_HERE = ""
-# in place of the write to a thing that was sent last, where that is not known
-NOBODY = "-"
+# In place of the identity of the write that runs. No other run can send that write before its end, so nobody
+# asks for its identity, and to make it would cost more than the record does.
+NOT_NAMED_YET = ""
+# In place of the identity of the write that was sent last, where that is not known.
+NOT_KNOWN = "-"
 _USERS = 8  # of a line that are remembered, if all but the first did nothing
 _NO_TIME = 10**15  # ms: later than any webhook
 
@@ -145,11 +146,13 @@ class Thing(Struct, eq=False):
     """
 
     line: str | None = None
-    # The run that has the line, or the waiter that it was handed to; None: nobody. Any: of the caller
+    # Who has the line: a run, which is any object of the caller; or a future in `waiters`, whose run was
+    # handed the line and has not gone on yet; or nobody (None).
     held: Any = None
     waiters: deque[asyncio.Future[None]] | None = None
     closed_until: dict[str, float] | None = None  # local s, by the write that closed it
-    # The write that was sent last, and after it those that did nothing, by identity, ONLY_HERE or NOBODY.
+    # The write that was sent last (its identity, NOT_NAMED_YET or NOT_KNOWN), and after it the writes that
+    # did nothing, and so have not overtaken it. Empty: no write is known.
     users: tuple[str, ...] = ()
     last: LastState | None = None
     ids: UrlIds | None = None
@@ -175,19 +178,19 @@ class Thing(Struct, eq=False):
         closed = self.closed_until or {}
         return max((until for by, until in closed.items() if by != owner), default=-inf)
 
-    def says_something(self) -> bool:
+    def has_to_stay(self) -> bool:
         """Return whether the record has anything that a later write must know."""
         if self.last is not None or self.ids is not None:
             return True
         return bool(self.users or self.open or self.closed_until)
 
     def was_sent_by(self, own: str) -> None:
-        """Note *own* (an identity, or ``ONLY_HERE``) as the last write that was sent."""
+        """Note *own* (an identity, or ``NOT_NAMED_YET``) as the last write that was sent."""
         self.users = (own,)
 
     def name_only_user(self, own: str) -> None:
-        """Replace ``ONLY_HERE`` by the identity *own*, because others may ask for it from here on."""
-        if self.users == (ONLY_HERE,):
+        """Replace ``NOT_NAMED_YET`` by the identity *own*, because others may ask for it from here on."""
+        if self.users == (NOT_NAMED_YET,):
             self.users = (own,)
 
     def did_nothing(self, own: str, before: tuple[str, ...]) -> None:
@@ -196,10 +199,12 @@ class Thing(Struct, eq=False):
 
         A write that was sent after it stays the last one.
         """
-        if self.users and self.users[0] not in (own, ONLY_HERE):
+        was_sent_last = not self.users or self.users[0] in (own, NOT_NAMED_YET)
+        if not was_sent_last:
             return
-        users = (*(user for user in before if user != own), own)
-        self.users = (users[0], *users[1:][1 - _USERS :])
+        sent, *did_nothing = (*(user for user in before if user != own), own)
+        latest = did_nothing[1 - _USERS :]
+        self.users = (sent, *latest)
 
 
 NO_RECORD = Thing()  # stands for a thing without a record; nothing is stored in it
@@ -252,9 +257,9 @@ class Records:
 
     def keep_ids(self, thing: Thing, ids: UrlIds) -> None:
         """Keep *ids* in *thing*, in place of those before."""
-        before = thing.ids or self.other_urls
+        many_before = 0 if thing.ids is None else len(thing.ids.ids)
         thing.ids = ids
-        self._count(_ID_BYTES * (len(ids.ids) - len(before.ids)))
+        self._count(_ID_BYTES * (len(ids.ids) - many_before))
 
     def forget_state(self, thing: Thing) -> None:
         """Forget the state that was shown of *thing*."""

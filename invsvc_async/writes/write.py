@@ -128,7 +128,7 @@ class Write(
         """
         from invsvc_async.writes.as_data import line_of_write
 
-        self._spent = True  # as in with_policy
+        self._spent = True  # even if it is refused: nobody is left to await it
         if self._has_begun:
             problem = "a line of it would send it again; hand over its intent.to_json(), and settle it there"
             raise InvalidRequestError(problem, operation=self._spec.operation.name)
@@ -179,9 +179,12 @@ class Write(
             raise _gone_error(self._spec, self._gone)
         spec = self._spec
         resumes = spec.resumes
-        # Only the intent of a write with a key of the user's has a nonce.
-        key = spec.key if resumes is None else resumes.nonce
-        if key is not None:
+        # An intent has its key in any case; only that of a key of the user's has a nonce.
+        is_keyed = (
+            spec.key is not None if resumes is None else resumes.nonce is not None
+        )
+        if is_keyed:
+            # The key may have another run, whose driver has the outcome: there is none before the end.
             self._driver = await self._run_keyed()
             return
         if resumes is None:  # by far the most
@@ -282,14 +285,14 @@ class Write(
             or len(key) > 200
             or not key.isprintable()
         ):
-            self._spent = True  # as in with_policy
+            self._spent = True  # even if it is refused: nobody is left to await it
             raise InvalidRequestError(
                 "key: must have 1 to 200 printable characters",
                 operation=self._spec.operation.name,
             )
         given = {} if labels is None else labels
         if problems := problems_of(given):
-            self._spent = True  # as above
+            self._spent = True
             raise InvalidRequestError(problems, operation=self._spec.operation.name)
         return self._but(key=key, match=match, labels=text_of(given))
 

@@ -14,8 +14,9 @@ phase           what happens                                                    
 **ended**       ``result.done`` is set: the verdict is known, and stored            none
 ==============  ==================================================================  ==============
 
-``decide`` alternates sending and settling until there is a verdict. A run that is interrupted, in any phase,
-is shelved (``concluding``), and may be driven again: it then waits and starts once more, from its record.
+The driver alternates sending and settling, as ``decide`` says, until there is a verdict. A run that is
+interrupted, in any phase, is shelved (``concluding``), and may be driven again: it then waits and starts once
+more, from its record.
 
 Who changes what:
 
@@ -72,12 +73,12 @@ class WriteRun(Struct, Generic[T], eq=False):
     def keep(self, outcome: AnyOutcome) -> None:
         """Use the *outcome* of another run, or a fuller one, as the outcome of this run, which ends."""
         self.result.keep(outcome)
-        self.record.start(outcome.started_as, self.record.history)
+        self.record.replace_intent(outcome.started_as)
 
     def outcome(self) -> Outcome[T]:
         """Return the outcome. There must be a verdict."""
         result = self.result
         if result.outcome is None:
             assert result.done is not None
-            result.outcome = result.made(result.done, result.found)
+            return result.make_outcome(result.done, result.found)
         return result.outcome

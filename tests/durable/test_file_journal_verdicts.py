@@ -28,7 +28,7 @@ from invsvc_async import (
     WriteNotAppliedError,
     WriteSupersededError,
 )
-from invsvc_async.durable import journal as client_journal
+from invsvc_async.durable import removal
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
@@ -40,13 +40,13 @@ from tests.support.waiting import until, until_no
 @pytest.fixture
 def at_once(monkeypatch):
     """Remove verdicts that the application has had without a delay."""
-    monkeypatch.setattr(client_journal, "_HEARD_AFTER", 0)
+    monkeypatch.setattr(removal, "_HEARD_AFTER", 0)
 
 
 @pytest.fixture
 def never(monkeypatch):
     """Remove verdicts that the application has had only when the journal is closed."""
-    monkeypatch.setattr(client_journal, "_HEARD_AFTER", 10**6)
+    monkeypatch.setattr(removal, "_HEARD_AFTER", 10**6)
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ async def test_verdict_that_was_heard_in_a_period_stays_for_the_next(
     """Otherwise it could go at once, before tasks pass it on."""
     periods, path = asyncio.Semaphore(0), tmp_path / "journal.db"
     # reaches: its periods end when the test says so
-    monkeypatch.setattr(client_journal, "set_within", lambda *_: periods.acquire())
+    monkeypatch.setattr(removal, "set_within", lambda *_: periods.acquire())
     journal = ClientJournal(path)
     outcomes = [named(applied, key) for key in "ab"]
     for outcome in outcomes:
@@ -488,7 +488,7 @@ async def test_verdicts_heard_together_are_removed_together(
     applied, tmp_path, monkeypatch
 ):
     """That takes one request to the writer in each period, or one for 256 of them."""
-    monkeypatch.setattr(client_journal, "_HEARD_AFTER", 0.001)
+    monkeypatch.setattr(removal, "_HEARD_AFTER", 0.001)
     journal = ClientJournal(tmp_path / "journal.db")
     await journal.open()
     keys = [f"key-{n}" for n in range(300)]
@@ -645,7 +645,7 @@ async def test_heard_is_safe_at_any_time(applied, tmp_path):
     journal.heard("another")
     await journal.aclose()
     journal.heard(key)
-    assert journal._remover is None
+    assert journal._removal.task is None
     assert rows_in(path) == [(key, 2)]
 
 

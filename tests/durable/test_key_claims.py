@@ -12,6 +12,8 @@ from invsvc_async import JournalError, Verdict
 from invsvc_async.durable import journal, key_claims
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.keyed_run import KeyedRun
+from invsvc_async.durable.store import claims as in_store
 from invsvc_async.durable.store.claims import RELEASE, Abandoned, Held, Taken
 from invsvc_async.durable.store.conditions import ENDED, FREED
 from invsvc_async.durable.store.order import Turn
@@ -67,7 +69,7 @@ async def under_way(service, client, key="k"):
     running = asyncio.create_task(create(client, key).outcome())
     await service.arrived("webhooks.create", before + 1)
     [name] = [
-        each for each in journal_of(client).keys._turns if each.endswith(f" {key}")
+        each for each in journal_of(client).keys._runs if each.endswith(f" {key}")
     ]
     try:
         yield await claims_of(client).look(name)
@@ -137,8 +139,8 @@ async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shar
             one, "SELECT key FROM {s}entries WHERE lane = $1", lane.number
         )
         assert not any(key.endswith(" new") for (key,) in rows)
-        claims.leave(found.entry.key, lane)
-        await claims.until_left(found.entry.key)
+        claims.end_run(found.entry.key, lane)
+        await claims.until_end_is_stored(found.entry.key)
         await owner(one, lane.token, lane.number)
 
 
@@ -147,8 +149,8 @@ async def test_zombie_releases_nothing_that_another_has(service, shared):
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         mine = await journal_of(one).own_lane()
         await owner(other, "thief.1", mine.number)
-        claims_of(one).leave(found.entry.key, mine)
-        await claims_of(one).until_left(found.entry.key)
+        claims_of(one).end_run(found.entry.key, mine)
+        await claims_of(one).until_end_is_stored(found.entry.key)
         assert (await claims_of(other).look(found.entry.key)).entry.lane == mine.number
         await owner(other, mine.token, mine.number)
 
@@ -166,8 +168,8 @@ async def test_verdict_is_reopened_once(service, shared):
         lanes = [await journal_of(each).own_lane() for each in (one, other)]
         assert await claims.reopen(seen.entry, State.TO_DO, lanes[0])
         assert not await claims.reopen(seen.entry, State.TO_DO, lanes[1])
-        claims.leave(name, lanes[0])
-        await claims.until_left(name)
+        claims.end_run(name, lanes[0])
+        await claims.until_end_is_stored(name)
         assert (await rename(other, "x", "k").outcome()).applied
         assert not await claims.reopen(seen.entry, State.TO_DO, lanes[0])
     assert len(service.ledger.effects("journeys.update")) == 1
@@ -273,8 +275,9 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
 class Claimant:
     """A run of *client* that claims *name*, for a write to one thing."""
 
-    taker = None
+    secret_by = None
     thing = "/journeys/jrn_1"
+    note_claimed = KeyedRun.note_claimed
 
     def __init__(self, client, name):
         self.client, self.name, self.seq, self.is_next = client, name, 0, True
@@ -564,7 +567,7 @@ async def test_entry_whose_claim_was_not_answered_is_released(
 ):
     """The run has failed, and nobody is left who would release what it may have."""
     async with two(service, shared, timeout=SOON) as (one, other):
-        monkeypatch.setattr(key_claims, "claim", fails_after(key_claims.claim))
+        monkeypatch.setattr(in_store, "claim", fails_after(in_store.claim))
         with pytest.raises(JournalError, match="is away"):
             await create(one)
         async with asyncio.timeout(300):
@@ -578,7 +581,7 @@ async def test_entry_of_a_run_that_is_cancelled_around_its_claim_is_released(
 ):
     """Before the claim is answered, or when it was, and the run has not gone on yet."""
     async with two(service, shared, timeout=SOON) as (one, other):
-        claim = key_claims.claim
+        claim = in_store.claim
 
         async def cancelling(*given):
             if when == "before":
@@ -588,7 +591,7 @@ async def test_entry_of_a_run_that_is_cancelled_around_its_claim_is_released(
             asyncio.get_running_loop().call_soon(running.cancel)
             return made
 
-        monkeypatch.setattr(key_claims, "claim", cancelling)
+        monkeypatch.setattr(in_store, "claim", cancelling)
         running = asyncio.create_task(create(one).outcome())
         await asyncio.wait([running])
         assert running.cancelled()

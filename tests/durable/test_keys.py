@@ -497,7 +497,7 @@ async def test_resume_while_another_process_does_the_write_anew(
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
         keys, waiting = (journal_of(each).keys for each in (one, other))
-        [name] = keys._turns
+        [name] = keys._runs
         intent = await keys.intent_in((await keys.claims.look(name)).entry)
 
         async def until_done_anew(_found):
@@ -822,14 +822,14 @@ async def test_database_that_is_away(service, request, when):
 async def test_verdict_that_the_database_gets_late(service, request, monkeypatch):
     """The next run waits for it, and returns it: it would be taken for the verdict of what that run sends."""
     service.script("webhooks.create", "400", "slow 0.9")
-    store_late = key_claims.Claims._left
+    store_late = key_claims.Claims._store_end
 
     async def while_the_next_is_sent(*arguments, **how):
         with suppress(TimeoutError):  # the next one waits for it, and is not sent
             await until(lambda: service.arrivals("webhooks.create") == 2, within=1.0)
         return await store_late(*arguments, **how)
 
-    monkeypatch.setattr(key_claims.Claims, "_left", while_the_next_is_sent)
+    monkeypatch.setattr(key_claims.Claims, "_store_end", while_the_next_is_sent)
     async with database_proxy() as proxy:
         journal = (
             proxy.address + f"&journal=late{abs(hash(request.node.nodeid))}&silence=60"

@@ -329,7 +329,7 @@ def overtaking(node: Node, run: Run) -> Node:
         assert each.kept is not None
         register.leave_open(each.kept, each.line)
     register.open_writes.overtake(
-        *register.open_writes.doubt_newest(
+        *register.open_writes.doubt_others(
             register.records.of(run.line), run.intent.identity
         )
     )

@@ -120,7 +120,7 @@ class Traffic:
         # kept by design, which would look like a leak here
         if writes.open_writes.unsettled:
             key, left = next(reversed(writes.open_writes.unsettled.items()))
-            writes.take(key)
+            writes.forget(key)
             if self.chance.random() < SETTLED:
                 await self.client.settle(left.intent, same_mode=True)
 

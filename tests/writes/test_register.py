@@ -560,7 +560,7 @@ def test_open_write_that_a_newer_one_follows(own, operation, newest):
     own.open_writes.leave_open(
         Intent(key="older", operation=operation, scope=SCOPE, newest=True), "the line"
     )
-    before = own.open_writes.doubt_newest(own.records.of("the line"), "newer")
+    before = own.open_writes.doubt_others(own.records.of("the line"), "newer")
 
     assert [intent.newest for intent in before] == [True] * (newest is not True)
     assert own.open_writes.opened("older").newest is (None if before else True)
@@ -568,8 +568,8 @@ def test_open_write_that_a_newer_one_follows(own, operation, newest):
     assert own.open_writes.opened("older").newest is True
     own.open_writes.overtake(*before)
     assert own.open_writes.opened("older").newest is newest
-    assert own.open_writes.doubt_newest(own.records.of("the line"), "newest") == []
-    own.open_writes.take("older")
+    assert own.open_writes.doubt_others(own.records.of("the line"), "newest") == []
+    own.open_writes.forget("older")
     assert own.open_writes.opened("older") is None
     assert not own.records.of("the line").open
 
