@@ -81,6 +81,7 @@ async def test_two_workers_share_few_writes(service, address):
     )
 
 
+@pytest.mark.slow
 async def test_unequal_workers(service, address):
     """One with a single write in flight leaves most of its lanes to the other, which is hungry."""
     # longer than a busy machine stands still

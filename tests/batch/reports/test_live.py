@@ -183,6 +183,7 @@ async def test_process_that_was_killed_before(service, client, path):
     assert (live["state"], live["limits"], live["secrets_lost"]) == ("finished", [], 0)
 
 
+@pytest.mark.slow
 async def test_what_limits_the_run(service, client, journal):
     """It is shown with its reason while it lasts, and by the report for how long it did."""
     service.latency = 0.05

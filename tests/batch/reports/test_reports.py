@@ -320,6 +320,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("kind", ["report", "listing"])
