@@ -37,6 +37,7 @@ CORES = max(2, os.cpu_count() or 1)
 WORKERS = str(min(3 * CORES, 16))  # tests mostly wait, for sockets or a database
 # workers of tests that mostly compute: without the slow ones, which wait, or while coverage is measured
 BUSY = str(min(2 * CORES, 16))
+PYTEST = ("python", "-m", "pytest", "-q", "--dist", "worksteal")
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.needs_version = ">=2025.2.9"
@@ -94,44 +95,49 @@ def tests(session: nox.Session) -> None:
     _install(session, "dev")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step, which is slow on a disk
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
-    pytest = ("python", "-m", "pytest", "-q", "-n", WORKERS, "--dist", "worksteal")
     if session.posargs:
-        session.run(*pytest, *session.posargs)
+        session.run(*PYTEST, "-n", WORKERS, *session.posargs)
     elif session.python == OWN:
         if CI:
-            _run_all_traced(session, *pytest)
+            _run_traced(session)
             long = _files_with(session, "untraced")
-            session.run(*pytest, "-m", "untraced and not whole", long)
+            _run(session, WORKERS, "untraced and not whole", long)
         else:
-            session.log(
-                "the workers of the tests start, then each line ends with the share that has run"
-            )
             quick = _files_without(session, "untraced", "types", "slow")
-            chosen = ("-m", "not (untraced or types or slow)")
-            session.run(*pytest, "-n", BUSY, *chosen, quick)
-        if sys.platform != "win32":  # has no uvloop
+            _run(session, BUSY, "not (untraced or types or slow)", quick)
+        if CI and sys.platform != "win32":  # has no uvloop
             matrix = "tests/faults/test_write_matrix.py"
             few = ("-n", "2")  # a worker's start takes longer than its tests
-            session.run(*pytest, *few, matrix, env={"INVSVC_TEST_LOOP": "uvloop"})
+            session.run(*PYTEST, *few, matrix, env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
         session.log(f"only run on Python {OWN}: untraced, one_python, types")
         affected = _files_without(session, "untraced", "one_python", "types")
-        session.run(*pytest, "-m", "not (untraced or one_python or types)", affected)
+        _run(session, WORKERS, "not (untraced or one_python or types)", affected)
     else:
         session.log(
             "neither the oldest nor the newest: run only what depends on aiohttp and asyncio"
         )
-        session.run(*pytest, "-m", "every_python", _files_with(session, "every_python"))
+        every = _files_with(session, "every_python")
+        _run(session, WORKERS, "every_python", every)
 
 
-def _run_all_traced(session: nox.Session, *pytest: str) -> None:
+def _run(
+    session: nox.Session, workers: str, chosen: str, files: str, *more: str
+) -> None:
+    """Run the tests of *files* that the expression *chosen* selects."""
+    session.log("the files are compiled, and each worker imports them")
+    session.run("python", "-m", "tests.support.compiling", files)
+    session.log("each line ends with the share of the tests that has run")
+    session.run(*PYTEST, "-n", workers, *more, "-m", chosen, files)
+
+
+def _run_traced(session: nox.Session) -> None:
     """Run the tests that are neither long nor of types, and check that they cover enough."""
     totals = session.cache_dir / "coverage.json"  # create_tmp would change TMPDIR
     reports = ("--cov-report=term", f"--cov-report=json:{totals}")
     cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}")
-    chosen = ("-m", "not (untraced or types)")
     files = _files_without(session, "untraced", "types")
-    session.run(*pytest, "-n", BUSY, *cover, *chosen, files)
+    _run(session, BUSY, "not (untraced or types)", files, *cover)
     _check_branches(session, totals)
 
 
@@ -219,7 +225,7 @@ def types(session: nox.Session) -> None:
 def left_out(session: nox.Session) -> None:
     """Say what ``nox`` does not run without ``CI=1``."""
     session.log(
-        "not run: other Pythons, the slow and the long tests, types on macOS and Windows, and coverage"
+        "not run: other Pythons, the slow and the long tests, uvloop, types on macOS and Windows, and coverage"
     )
     session.log("all of it: CI=1 nox")
     session.log(

@@ -36,7 +36,9 @@ def assert_applied_once(said, service):
     assert len(service.ledger.effects("webhooks.create")) == 1
 
 
-@pytest.mark.parametrize("step", ["hang 30", "apply, then hang 30"])
+@pytest.mark.parametrize(
+    "step", [pytest.param("hang 30", marks=pytest.mark.slow), "apply, then hang 30"]
+)
 async def test_killed_in_mid_call(service, tmp_path, step):
     """Killed while its request is under way, and asked again: one effect, and the agent is told so."""
     service.script("webhooks.create", step)

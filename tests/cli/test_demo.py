@@ -370,6 +370,7 @@ def test_input_without_a_write(offline, here):
     )
 
 
+@pytest.mark.slow
 def test_input_that_is_run(offline, here):
     """A file's writes run in its order where they touch the same thing, which is there from the start."""
     file = here / "writes.jsonl"

@@ -464,6 +464,7 @@ async def test_outbox_as_the_input_of_a_batch(service, stored, invsvc, tmp_path)
 # --- why a write waits
 
 
+@pytest.mark.slow
 async def test_why_it_waits(service, empty, invsvc):
     """A write in flight, and one behind it, are shown with the process that has them."""
     service.script("webhooks.update", "hang")

@@ -202,6 +202,7 @@ async def test_what_limits_the_run(service, client, journal):
     assert report.limits["concurrency"] > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["file", "database"])
 async def test_what_a_reading_costs(client, tmp_path, monkeypatch, form):
     """A reading of many writes reads as few rows as one of few."""

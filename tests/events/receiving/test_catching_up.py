@@ -259,6 +259,7 @@ async def test_two_processes_at_once(service, reader, place):
     assert sum(each.handed for each in found) == 230 - len(delivered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1, 2])
 async def test_ended_in_the_middle(service, reader, place, after):
     """Cancelled, or ended by an error, at any page: what was stored is handled, and the next call does the rest."""
