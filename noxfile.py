@@ -225,8 +225,9 @@ def types(session: nox.Session) -> None:
 def left_out(session: nox.Session) -> None:
     """Say what ``nox`` does not run without ``CI=1``."""
     session.log(
-        "not run: other Pythons, the slow and the long tests, uvloop, types on macOS and Windows, and coverage"
+        "not run: other Pythons, the slow and the long tests, uvloop, coverage,"
     )
+    session.log("and the types on macOS and Windows")
     session.log("all of it: CI=1 nox")
     session.log(
         f'those tests: nox -s tests-{OWN} -- -m "(slow or untraced) and not whole"'
