@@ -81,6 +81,7 @@ def nox_file(monkeypatch, request):
     spec = importlib.util.spec_from_file_location("its_noxfile", ROOT / "noxfile.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    # reaches: nothing was measured
     monkeypatch.setattr(module, "_check_branches", lambda *_: None)
     return module
 
