@@ -2,7 +2,7 @@
 Every check of the project, each in its own environment.
 
 ``nox`` without arguments runs the tests on one Python, the linters and the type checkers.  ``CI=1 nox`` adds
-the other Pythons, the long tests, and the coverage.
+the other Pythons, the slow and long tests, the types on other systems, and the coverage.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ PROJECT = nox.project.load_toml(HERE / "pyproject.toml")
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 WHOLE = f".[{','.join(EXTRAS)}]"
 NO_NETWORK = 75  # exit code of tests.support.audit without the index
-# run the long tests, too, and measure coverage
+# run the slow and long tests, too, and measure coverage
 CI = os.environ.get("CI", "") not in ("", "0", "false")
 CORES = max(2, os.cpu_count() or 1)
 WORKERS = str(min(3 * CORES, 16))  # tests mostly wait, for sockets or a database
-# workers while coverage is measured, which makes each of them compute more
-TRACED = str(min(2 * CORES, 16))
+# workers of tests that mostly compute: without the slow ones, which wait, or while coverage is measured
+BUSY = str(min(2 * CORES, 16))
+PYTEST = ("python", "-m", "pytest", "-q", "--dist", "worksteal")
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["tests" if CI else f"tests-{OWN}", "lint", "types"]
+nox.options.sessions = (
+    ["tests", "lint", "types"] if CI else [f"tests-{OWN}", "lint", "types", "left_out"]
+)
 nox.options.error_on_missing_interpreters = False
 nox.options.download_python = "never"
 
@@ -77,13 +80,14 @@ if index := os.environ.get("PIP_INDEX_URL"):
 
 def _install(session: nox.Session, *groups: str, more: tuple[str, ...] = ()) -> None:
     """Install the package with all its extras, *groups* of ``pyproject.toml``, and *more*."""
+    session.log("installing the package, its extras, and what this session needs")
     session.install(WHOLE, *nox.project.dependency_groups(PROJECT, *groups), *more)
 
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """
-    Run the tests; with ``CI=1`` also the long ones.
+    Run the tests; with ``CI=1`` also the slow and the long ones.
 
     nox's own Python runs all, with a minimum coverage if ``CI`` is set.  The oldest and the newest run what
     they can affect, and those between what aiohttp and asyncio may do differently there.
@@ -91,52 +95,50 @@ def tests(session: nox.Session) -> None:
     _install(session, "dev")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step, which is slow on a disk
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
-    pytest = ("python", "-m", "pytest", "-q", "-n", WORKERS, "--dist", "worksteal")
     if session.posargs:
-        session.run(*pytest, *session.posargs)
+        session.run(*PYTEST, "-n", WORKERS, *session.posargs)
     elif session.python == OWN:
-        totals = session.cache_dir / "coverage.json"  # create_tmp would change TMPDIR
-        reports = ("--cov-report=term", f"--cov-report=json:{totals}")
-        cover = (
-            (
-                "-n",
-                TRACED,
-                "--cov",
-                "--cov-branch",
-                *reports,
-                f"--cov-fail-under={FLOOR}",
-            )
-            if CI
-            else ()
-        )
-        session.run(
-            *pytest,
-            *cover,
-            "-m",
-            "not (untraced or types)",
-            _files_without(session, "untraced", "types"),
-        )
         if CI:
-            _check_branches(session, totals)
+            _run_traced(session)
             long = _files_with(session, "untraced")
-            session.run(*pytest, "-m", "untraced and not whole", long)
+            _run(session, WORKERS, "untraced and not whole", long)
         else:
-            session.log(
-                "not run: other Pythons, the long tests, and coverage. CI=1 nox runs them, which takes longer"
-            )
-        if sys.platform != "win32":  # has no uvloop
+            quick = _files_without(session, "untraced", "types", "slow")
+            _run(session, BUSY, "not (untraced or types or slow)", quick)
+        if CI and sys.platform != "win32":  # has no uvloop
             matrix = "tests/faults/test_write_matrix.py"
             few = ("-n", "2")  # a worker's start takes longer than its tests
-            session.run(*pytest, *few, matrix, env={"INVSVC_TEST_LOOP": "uvloop"})
+            session.run(*PYTEST, *few, matrix, env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
         session.log(f"only run on Python {OWN}: untraced, one_python, types")
         affected = _files_without(session, "untraced", "one_python", "types")
-        session.run(*pytest, "-m", "not (untraced or one_python or types)", affected)
+        _run(session, WORKERS, "not (untraced or one_python or types)", affected)
     else:
         session.log(
             "neither the oldest nor the newest: run only what depends on aiohttp and asyncio"
         )
-        session.run(*pytest, "-m", "every_python", _files_with(session, "every_python"))
+        every = _files_with(session, "every_python")
+        _run(session, WORKERS, "every_python", every)
+
+
+def _run(
+    session: nox.Session, workers: str, chosen: str, files: str, *more: str
+) -> None:
+    """Run the tests of *files* that the expression *chosen* selects."""
+    session.log("the files are compiled, and each worker imports them")
+    session.run("python", "-m", "tests.support.compiling", files)
+    session.log("each line ends with the share of the tests that has run")
+    session.run(*PYTEST, "-n", workers, *more, "-m", chosen, files)
+
+
+def _run_traced(session: nox.Session) -> None:
+    """Run the tests that are neither long nor of types, and check that they cover enough."""
+    totals = session.cache_dir / "coverage.json"  # create_tmp would change TMPDIR
+    reports = ("--cov-report=term", f"--cov-report=json:{totals}")
+    cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}")
+    files = _files_without(session, "untraced", "types")
+    _run(session, BUSY, "not (untraced or types)", files, *cover)
+    _check_branches(session, totals)
 
 
 def _files_with(session: nox.Session, marker: str) -> str:
@@ -210,11 +212,26 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types with mypy and pyright, and what they report to users."""
+    """Check the types with mypy and pyright, and what they report to users; with ``CI=1`` on all systems."""
     session.env[COMPILE] = "0"  # few of the modules are imported
     _install(session, "dev", "types")
-    # each starts its own process
-    session.run("python", "-m", "pytest", "-q", "-n", "2", "tests/types")
+    # each test starts its own process, so a worker is given one at a time
+    workers = ("-n", "2", "--maxschedchunk", "1")
+    chosen = () if CI else ("-m", "not slow")
+    session.run("python", "-m", "pytest", "-q", *workers, *chosen, "tests/types")
+
+
+@nox.session(venv_backend="none")
+def left_out(session: nox.Session) -> None:
+    """Say what ``nox`` does not run without ``CI=1``."""
+    session.log(
+        "not run: other Pythons, the slow and the long tests, uvloop, coverage,"
+    )
+    session.log("and the types on macOS and Windows")
+    session.log("all of it: CI=1 nox")
+    session.log(
+        f'those tests: nox -s tests-{OWN} -- -m "(slow or untraced) and not whole"'
+    )
 
 
 @nox.session

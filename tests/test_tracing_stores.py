@@ -127,6 +127,7 @@ async def test_replays_are_counted(service, tmp_path):
     assert found["replays", "applied"] == 2 + 3
 
 
+@pytest.mark.slow
 async def test_what_waits_in_an_outbox_and_a_batch(service, tmp_path):
     """Each kind of store has values of its own."""
     app = tmp_path / "app.db"

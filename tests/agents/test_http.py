@@ -61,6 +61,7 @@ async def served(service, folder, **variables):
         assert b"Traceback" not in errors
 
 
+@pytest.mark.slow
 async def test_call(service, tmp_path):
     """An agent with the token calls tools as on standard input and output."""
     async with served(service, tmp_path) as facts_of:

@@ -36,7 +36,9 @@ def assert_applied_once(said, service):
     assert len(service.ledger.effects("webhooks.create")) == 1
 
 
-@pytest.mark.parametrize("step", ["hang 30", "apply, then hang 30"])
+@pytest.mark.parametrize(
+    "step", [pytest.param("hang 30", marks=pytest.mark.slow), "apply, then hang 30"]
+)
 async def test_killed_in_mid_call(service, tmp_path, step):
     """Killed while its request is under way, and asked again: one effect, and the agent is told so."""
     service.script("webhooks.create", step)
@@ -50,6 +52,7 @@ async def test_killed_in_mid_call(service, tmp_path, step):
     assert_applied_once(said, service)
 
 
+@pytest.mark.slow
 async def test_lost_connection(service, tmp_path):
     """A host that closes the connection in mid-call gets the truth from the next server."""
     service.script("webhooks.create", "apply, then hang 30")
@@ -63,6 +66,7 @@ async def test_lost_connection(service, tmp_path):
     assert_applied_once(said, service)
 
 
+@pytest.mark.slow
 async def test_call_that_the_agent_gives_up(service, tmp_path):
     """A call that the agent cancels, with the server alive, is settled by the next one of its key."""
     service.script("webhooks.create", "apply, then hang 30")
@@ -94,6 +98,7 @@ async def test_no_token_anywhere(service, tmp_path):
     assert "Traceback" not in host.errors.read_text()
 
 
+@pytest.mark.slow
 async def test_second_server(service, tmp_path):
     """A journal in a file has one server at a time; the other says so."""
     async with Host(tmp_path, service) as host:
@@ -120,6 +125,7 @@ async def hosts(service, tmp_path, request):
         yield one, two
 
 
+@pytest.mark.slow
 async def test_servers_that_share_a_database(service, hosts):
     """The agents of both call one key at the same time: there is one effect, and both are told of it."""
     calls = [host.agent.call_tool("webhooks_create", CALL) for host in hosts]
@@ -130,6 +136,7 @@ async def test_servers_that_share_a_database(service, hosts):
     assert service.ledger.arrivals("webhooks.create") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["hang 30", "apply, then hang 30"])
 async def test_server_that_dies_beside_another(service, hosts, step):
     """One is killed in mid-call, and the agent of the other calls the same key: one effect, and it is told so."""
@@ -144,6 +151,7 @@ async def test_server_that_dies_beside_another(service, hosts, step):
     assert_applied_once(said, service)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_signals_end_it(service, tmp_path, number):
     """Ctrl-C and SIGTERM end the server, although its input is open."""
@@ -168,6 +176,7 @@ async def test_signals_end_it(service, tmp_path, number):
     assert b"Traceback" not in errors
 
 
+@pytest.mark.slow
 async def test_lines_that_are_no_messages(service, tmp_path):
     """InputLines that are no JSON, or are too long, are dropped; the next message is answered."""
     environment = {
@@ -203,6 +212,7 @@ async def test_lines_that_are_no_messages(service, tmp_path):
     assert b"Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_line_that_is_too_long():
     """It becomes one that is no message, and the lines around it stay, however they come in parts."""
     line = LineEnd()

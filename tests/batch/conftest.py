@@ -57,7 +57,7 @@ def shared(request):
     return database().journal(name, silence=silence_of(request))
 
 
-@pytest.fixture(params=["file", "database"])
+@pytest.fixture(params=["file", pytest.param("database", marks=pytest.mark.slow)])
 def journal(request, path):
     """Return the path or the address of a new journal."""
     return path if request.param == "file" else request.getfixturevalue("shared")

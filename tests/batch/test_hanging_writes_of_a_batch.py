@@ -13,7 +13,7 @@ from tests.batch.conftest import client_of
 from tests.batch.writing import SECRETS, all_of, creates, made_once
 from tests.support.virtual_time import LoopClock, service_clock
 
-pytestmark = pytest.mark.steady_time
+pytestmark = [pytest.mark.steady_time, pytest.mark.slow]
 
 MANY = 60
 AT_ONCE = 20

@@ -102,6 +102,7 @@ async def test_many_incomplete_inputs(client, journal):
         assert (await batch.summary()).open_inputs == 0
 
 
+@pytest.mark.slow
 @pytest.mark.one_python
 @pytest.mark.silence(1)
 async def test_process_that_is_killed_while_it_reads(service, client, journal):

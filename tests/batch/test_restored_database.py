@@ -19,7 +19,7 @@ from tests.batch.test_restored import refused, run
 from tests.batch.writing import SECRETS, creates, made_once
 from tests.support.database import TABLES_MADE_ANEW, Database, database
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.slow]
 
 
 class Restorable(Database):

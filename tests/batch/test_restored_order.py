@@ -68,7 +68,10 @@ class DatabaseJournal:
         assert child.returncode == 0, words.decode()
 
 
-@pytest.fixture(params=[FileJournal, DatabaseJournal], ids=["file", "database"])
+@pytest.fixture(
+    params=[FileJournal, pytest.param(DatabaseJournal, marks=pytest.mark.slow)],
+    ids=["file", "database"],
+)
 def journal(request, tmp_path):
     """Return a journal that can be restored from a copy."""
     return request.param(tmp_path)
@@ -259,6 +262,7 @@ async def test_writes_before_the_one_that_the_state_shows(things, journal):
         _, found = await retried(journal, things)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_many_writes_to_few_things(service, client, journal, seed):
     """Of 40 writes, of which a restored journal lacks any number, none is doubled, out of order or falsely told."""
@@ -358,6 +362,7 @@ async def test_state_of_somebody_else_after_a_restore(things, journal):
     assert things.effects() == dict.fromkeys(KINDS, "ABX")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("credential_in_environment")
 async def test_restored_on_the_command_line(service, journal, tmp_path, capsys):
     """Without --restored nothing is sent; with it, nothing is sent again. Later runs do not need it."""

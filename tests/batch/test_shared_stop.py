@@ -25,6 +25,7 @@ def brief(monkeypatch):
     monkeypatch.setattr("invsvc_async.durable.leases.LEASE", 100.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize(("ends", "graces"), [("silence", [60.0, 0.0]), ("cut", [0.3])])
 async def test_stop_without_the_database(service, ends, graces):

@@ -443,6 +443,7 @@ async def test_secrets_that_are_lost_are_named(service, invsvc, here):
     assert [one["key"] for one in told["lost_secrets"]] == [lost]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 async def test_worker_takes_part_until_interrupted(service, here, number):
     """A worker does its part of a shared batch, keeps the secrets it sees, and leaves when interrupted."""

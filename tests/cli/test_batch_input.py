@@ -20,6 +20,7 @@ __all__ = ["here", "invsvc"]
 pytestmark = pytest.mark.one_python
 
 
+@pytest.mark.slow
 async def test_standard_input(service, here):
     """`-` is read to its end, checked and sent; the same input is skipped afterwards."""
     text = "".join(json.dumps(line(i)) + "\n" for i in range(5)).encode()

@@ -200,6 +200,7 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert "has no journal yet" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_process(client, tmp_path):
     """In a process of its own it prints the address, and ends with 0 on Ctrl-C."""
     async with Batch.open(tmp_path / "run.db", client) as batch:
@@ -247,6 +248,7 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
 # --- in a browser
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 async def test_page_in_a_browser(client, tmp_path, capsys):
     """It shows counts live, a pause, and failures, whose texts are not markup; it fits a phone."""

@@ -832,6 +832,7 @@ def test_control_characters_in_a_pipe(invsvc):
     assert json.loads(plain)["name"] == HOSTILE
 
 
+@pytest.mark.slow
 def test_demo_on_a_terminal(offline, screen):
     """The demo's policies are folded under themselves, and what should be nothing is in colour."""
     text = screen("demo", "--writes", "8", "--faults", "none")
@@ -931,6 +932,7 @@ def test_write_that_is_interrupted_after_its_verdict(served, here, number):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -23,6 +23,7 @@ from tests.support.browser import CHROMIUM, browser
 
 pytestmark = [
     pytest.mark.one_python,
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
 ]
 

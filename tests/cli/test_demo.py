@@ -67,6 +67,7 @@ def test_demo_at_small_scale(offline):
     assert ours["effects"] == ours["verdicts"]["applied"] == 48
 
 
+@pytest.mark.slow
 def test_demo_without_faults(offline):
     """Faults so mild that the ordinary client made no duplicate fail the demo, in the table's words."""
     ran = offline("demo", "--writes", "40", "--faults", "none")
@@ -174,6 +175,7 @@ def test_numbers_of_the_table_add_up(capsys, monkeypatch):
     assert "\x1b[1;31m3\x1b[0m" in screened(show, columns(CLEAN, theirs), [], kept=-4)
 
 
+@pytest.mark.slow
 def test_demo_of_sequences(offline):
     """Under faults without an effect, sequences and equal creates are judged, and each is applied once."""
     ran = offline("demo", "--writes", "100", "--seed", "2", "--json", "--faults",
@@ -207,6 +209,7 @@ async def run(name, unit, faults):
         return column.judgement, (await service.tell()).ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sdk", "ordinary"])
 async def test_effects_by_write(name):
     """Each request of either client names its write, so that equal ones are told apart."""
@@ -335,6 +338,7 @@ def test_input_with_bad_lines(offline, here):
     assert ran.err.count("has the same key as line 1") == 2
 
 
+@pytest.mark.slow
 def test_input_with_equal_writes(offline, here):
     """Equal writes are writes of their own, in order, whether or not they name the credential's own team."""
     twins = [{"webhook": "wh_1"}, {"webhook": "wh_1", "team": "team_1"}]
@@ -366,6 +370,7 @@ def test_input_without_a_write(offline, here):
     )
 
 
+@pytest.mark.slow
 def test_input_that_is_run(offline, here):
     """A file's writes run in its order where they touch the same thing, which is there from the start."""
     file = here / "writes.jsonl"

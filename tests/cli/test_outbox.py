@@ -150,6 +150,7 @@ async def test_work_sends_until_interrupted(service, place, tmp_path, number):
     assert service.arrivals("webhooks.update") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["PostgreSQL"], indirect=True)
 async def test_work_that_is_interrupted_twice(service, place, tmp_path):
     """It does not wait for the write in flight, whose verdict the next process finds."""

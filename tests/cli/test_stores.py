@@ -10,6 +10,7 @@ import signal
 import socket
 from contextlib import suppress
 from hashlib import blake2b
+from itertools import product
 
 import aiohttp
 import pytest
@@ -40,6 +41,8 @@ AGAIN = {
     "journal": "run the same write under its key",
 }
 FORMS = ("file", "database")
+# a form of each kind, and a kind of each form; the commands do the same to the others
+SAMPLED = {("batch", "file"), ("outbox", "database"), ("journal", "file")}
 
 
 class Stored:
@@ -95,7 +98,12 @@ def invsvc(invsvc_in_thread):
     return invsvc_in_thread
 
 
-@pytest.fixture(params=[(kind, form) for kind in KINDS for form in FORMS], ids="-".join)
+@pytest.fixture(
+    params=[
+        pytest.param(each, id="-".join(each), marks=() if each in SAMPLED else pytest.mark.slow)
+        for each in product(KINDS, FORMS)
+    ]
+)  # fmt: skip
 def empty(request, tmp_path):
     return Stored(*request.param, tmp_path, request.node.nodeid)
 
@@ -456,6 +464,7 @@ async def test_outbox_as_the_input_of_a_batch(service, stored, invsvc, tmp_path)
 # --- why a write waits
 
 
+@pytest.mark.slow
 async def test_why_it_waits(service, empty, invsvc):
     """A write in flight, and one behind it, are shown with the process that has them."""
     service.script("webhooks.update", "hang")

@@ -431,6 +431,7 @@ def test_resume_of_a_write(invsvc, served, here, typed, dash):
     assert invsvc("get", "webhooks", made).code == 1
 
 
+@pytest.mark.slow
 def test_files_from_standard_input(invsvc, typed, here):
     """A dash is standard input for an intent, a story, a batch, stored events and the writes of the demo."""
     line = {

@@ -27,6 +27,7 @@ MODELS = [
     found for name in models.__all__
     if isinstance(found := getattr(models, name), type) and issubclass(found, Model) and found is not Model
 ]  # fmt: skip
+SAMPLED = (models.Invoice, models.Journey, models.Webhook)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 decimals = st.decimals(allow_nan=False, allow_infinity=False).filter(
@@ -89,7 +90,13 @@ def told(problems: tuple[FieldError, ...]) -> list[tuple[str, str, object]]:
     return [(problem.address, problem.why, spelt(problem.raw)) for problem in problems]
 
 
-@pytest.mark.parametrize("cls", MODELS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "cls",
+    [
+        pytest.param(cls, id=cls.__name__, marks=() if cls in SAMPLED else pytest.mark.slow)
+        for cls in MODELS
+    ],
+)  # fmt: skip
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=st.data())
 def test_both_ways_agree_and_lose_nothing(cls, drawn):

@@ -50,6 +50,7 @@ def test_this_package(judged):
     assert told["unknown"] <= 6, told["unknown_reasons"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "client", ["plain_aiohttp", "tenacity_aiohttp", "httpx_retries"]
 )
@@ -76,6 +77,7 @@ def test_client_that_lies(judged):
     assert (code, told["lost"], len(told["contradicted"])) == (1, 8, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "said"),
     [

@@ -37,6 +37,7 @@ def test_each_page_has_a_dark_picture():
         assert light[16:20] == dark[16:20]  # the width, in the header of a PNG
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 @pytest.mark.parametrize("kind", ["terminal", "page"])
 async def test_picture_on_a_phone(tmp_path, kind):

@@ -87,6 +87,7 @@ async def put(leases, entry, state, chance):
         await lane.put(entry)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 5, 6])
 async def test_counts_of_processes_at_once(
     seed, client, tmp_path, request, monkeypatch

@@ -17,7 +17,7 @@ from tests.outbox.conftest import update, verdicts_of
 from tests.support.database import connected, database
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.slow]
 
 OTHER = "the database is another one than before"
 

@@ -180,6 +180,7 @@ async def test_count_after_a_group_that_failed(journal):
     assert await counted(store.path) == (4, 4)
 
 
+@pytest.mark.slow
 async def test_closing_that_is_cancelled(journal):
     """The file stays this owner's until its thread has stored and counted what was requested."""
     store, lane = journal

@@ -65,6 +65,7 @@ def gone(outcome):
     return resumed.sender_gone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["a run", "a recovery"])
 @pytest.mark.parametrize("left", ["its lane", "the key"])
 async def test_sender_of_a_key_that_is_settled_elsewhere(

@@ -23,7 +23,7 @@ from tests.support.database import connected, database
 from tests.support.inside import store_beneath
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.slow]
 
 ROWS = 6_000
 LATER = 2**50

@@ -135,6 +135,7 @@ def keyless(client, n):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lost", ["the digests", "INSERT INTO {s}entries", "UPDATE {s}entries"]
 )

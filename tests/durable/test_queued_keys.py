@@ -76,6 +76,7 @@ def judge(service, kind, outcomes, how):
     assert effects[-1] == max(outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("kind", TEXT)
 async def test_queue_that_was_cancelled(service, address, kind, how):

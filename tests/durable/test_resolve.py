@@ -418,6 +418,7 @@ async def test_two_findings_at_once_in_two_processes(service, shared):
             assert stored.evidence.person == won.evidence.person
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("applied", [True, False])
 async def test_what_a_killed_process_has_left(service, address, applied):
     """Nobody has it any more, once that process is silent: it may be resolved, and other runs see that."""
@@ -554,6 +555,7 @@ async def test_write_without_a_key_that_is_under_way(service, address):
         await cancel(running)
 
 
+@pytest.mark.slow
 async def test_write_without_a_key_of_a_killed_process(service, address):
     """Whoever recovers it gets the finding, as each verdict that no application has had."""
     place = "SIGKILL before the verdict"

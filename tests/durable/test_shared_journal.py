@@ -117,6 +117,7 @@ async def test_recovering_gives_the_outcomes(service, shared, failure):
     assert taken == [Verdict.APPLIED] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["take_over", "beat"])
 async def test_recovering_that_ends_as_its_database_fails(
     service, shared, monkeypatch, place
@@ -290,6 +291,7 @@ async def test_write_that_is_resumed_while_its_verdict_is_removed(
     assert len(stored) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lease", ["valid", "expired"])
 async def test_database_that_goes_away_before_a_send(service, shared, lease):
     """The write is not sent, and the error says so, without the password; also when it has long been away."""

@@ -66,6 +66,7 @@ async def shared(service, address, number, *, latency, **settings):
     return len(first), len(second)
 
 
+@pytest.mark.slow
 async def test_two_workers_share_few_writes(service, address):
     """Of 200 writes, each gets its part; the run does not wait for a sign of life to see that all is done."""
     assert (
@@ -81,6 +82,7 @@ async def test_two_workers_share_few_writes(service, address):
     )
 
 
+@pytest.mark.slow
 async def test_unequal_workers(service, address):
     """One with a single write in flight leaves most of its lanes to the other, which is hungry."""
     # longer than a busy machine stands still

@@ -307,6 +307,7 @@ def test_rate(service, client):
     assert time.monotonic() - began >= 0.45
 
 
+@pytest.mark.slow
 def test_rows_that_are_read_ahead(service, client):
     """While no result is taken, a bounded number of rows is read."""
     read = []
@@ -571,6 +572,7 @@ def results_in(lines):
     return {(each := RowResult(**json.loads(line))).key: each for line in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True], ids=["file", "postgresql"])
 def test_process_that_is_killed(tmp_path, shared):
     """Killed twice while answers are lost and commits late, then run to its end: each row once, all told."""

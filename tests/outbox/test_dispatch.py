@@ -443,6 +443,7 @@ FROM {s}entries, generate_series(1, $1::int) AS n
 """
 
 
+@pytest.mark.slow
 async def test_backlog_is_read_once(service, client, address, connection):
     """A fetch reads about what it returns, however much waits in each lane; nothing is sent twice or left out."""
     many, sent = 64 * 100, 400

@@ -126,6 +126,7 @@ async def test_times_that_cross(service, client, place):
         assert times[text] >= (begun + many * SOON).timestamp()
 
 
+@pytest.mark.slow
 @both
 async def test_many_behind_one(service, client, place):
     """They are moved aside once, however many they are, and come back in their order."""

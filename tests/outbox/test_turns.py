@@ -60,6 +60,7 @@ async def test_only_write_of_another_team(service, place, monkeypatch):
             assert "team_2" in teams_in(service)[:20]
 
 
+@pytest.mark.slow
 @pytest.mark.silence(2)
 async def test_worker_that_is_killed(service, place, monkeypatch):
     """The next one sends another team's only write among its first, and each thing keeps its order."""

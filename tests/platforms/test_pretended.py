@@ -17,6 +17,7 @@ from tests.support.other_systems import BREAK, ROOT, Msvcrt, environment
 
 pytestmark = [
     pytest.mark.one_python,
+    pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux imitates others"),
 ]
 SYSTEMS = ("win32", "darwin")

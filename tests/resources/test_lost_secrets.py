@@ -321,6 +321,7 @@ async def test_killed_at_each_step(service, tmp_path):
     assert 12 < last < MOST_STEPS - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["webhooks.create", "webhooks.delete"])
 @pytest.mark.parametrize("end", ["apply, then hang", "hang"])
 async def test_killed_on_the_wire(service, tmp_path, operation, end):

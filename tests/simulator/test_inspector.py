@@ -363,6 +363,7 @@ async def test_page_without_the_admin_api(tmp_path):
         assert page.messages == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 @pytest.mark.parametrize("width", [390, 1280])
 async def test_no_column_is_cut(tmp_path, service, call, width):

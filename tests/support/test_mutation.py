@@ -51,6 +51,7 @@ def test_list(tmp_path):
         two.applied("d.py", "dd")
 
 
+@pytest.mark.slow
 def test_process_and_files_after_mutants(tmp_path):
     """Functions, constants and files are those that ship again."""
     from invsvc_async.batch.dispatcher import Dispatcher

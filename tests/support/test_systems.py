@@ -37,6 +37,8 @@ def test_files_that_windows_cannot_import():
     found = []
     for file in TESTS.rglob("test_*.py"):
         text = file.read_text(encoding="utf-8")
+        if not any(name in text for name in missing):
+            continue  # to parse all takes long
         tops = ast.parse(text).body
         names = {
             alias.name for each in tops if isinstance(each, ast.Import) for alias in each.names

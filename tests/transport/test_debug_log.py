@@ -56,6 +56,7 @@ def test_debug_log_on_stderr():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["", "error"])
 def test_quiet_log(level):
     """Without the variable, and at a higher level, nothing is written."""

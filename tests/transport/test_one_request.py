@@ -90,6 +90,7 @@ async def test_request_whose_connection_ends(call, timing, manner):
             assert server.connections <= 1 + CONNECTS_ANEW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("call", ["GET", "PUT", "DELETE"])
 @on_both_loops

@@ -133,6 +133,7 @@ async def test_write(answer, service):
     assert Intent.from_json(outcome.intent.to_json()) == outcome.intent
 
 
+@pytest.mark.slow
 @parsed
 async def test_batch(answer, service, tmp_path):
     """Each of its writes is sent once, and has a result."""

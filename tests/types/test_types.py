@@ -77,6 +77,7 @@ def test_package(tool):
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "options"),
     [

@@ -183,6 +183,7 @@ async def test_process_that_was_killed_before(service, client, path):
     assert (live["state"], live["limits"], live["secrets_lost"]) == ("finished", [], 0)
 
 
+@pytest.mark.slow
 async def test_what_limits_the_run(service, client, journal):
     """It is shown with its reason while it lasts, and by the report for how long it did."""
     service.latency = 0.05
@@ -201,6 +202,7 @@ async def test_what_limits_the_run(service, client, journal):
     assert report.limits["concurrency"] > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["file", "database"])
 async def test_what_a_reading_costs(client, tmp_path, monkeypatch, form):
     """A reading of many writes reads as few rows as one of few."""

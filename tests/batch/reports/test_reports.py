@@ -263,6 +263,7 @@ async def test_page_in_a_browser(journal, tmp_path):
         assert await page.run("document.querySelectorAll('rect').length") >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 @pytest.mark.parametrize("width", [390, 1700])
 async def test_page_fits_its_window(tmp_path, width):
@@ -320,6 +321,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("kind", ["report", "listing"])
@@ -341,6 +343,7 @@ async def test_numbers_and_titles_stay_whole(tmp_path, width, kind):
             assert await page.run(f"{label}.content") == '"line: "'
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 @pytest.mark.parametrize("width", [390, 1280])
 async def test_timeline_can_be_read(tmp_path, width):

@@ -143,6 +143,7 @@ async def reader(service: Simulator) -> AsyncIterator[Any]:
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["v1", "v1.1", "v2"])
 async def test_outage_of_an_hour(service, reader, place, version):
     """What was delivered before is known; what was lost is handled once, with its current state, and marked."""
@@ -258,6 +259,7 @@ async def test_two_processes_at_once(service, reader, place):
     assert sum(each.handed for each in found) == 230 - len(delivered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1, 2])
 async def test_ended_in_the_middle(service, reader, place, after):
     """Cancelled, or ended by an error, at any page: what was stored is handled, and the next call does the rest."""
@@ -557,6 +559,7 @@ async def killed(place: str, service: Simulator, pages: int) -> None:
         await child.wait()
 
 
+@pytest.mark.slow
 async def test_killed_at_any_page(service, reader, place):
     """Whatever was stored is handled, and called again it does the rest: nothing twice, and nothing is lost."""
     lost = [made(service, ago=HOUR / 2) for _ in range(650)]

@@ -394,6 +394,7 @@ async def test_body_that_its_headers_rule_out(
     assert receiver.stats().answers.get((401, "refused"), 0) == (expected == 401)
 
 
+@pytest.mark.slow
 @hosts
 @pytest.mark.parametrize(
     ("size", "part"), [(1250, 320_000), (20_000, 960_000)], ids=["small", "large"]

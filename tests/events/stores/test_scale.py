@@ -259,6 +259,7 @@ async def test_pages_that_postgres_reads_do_not_grow_with_the_rows(
     assert len(most) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_stats_of_many_events(tmp_path, large, kind) -> None:
     """Few are counted; of more, only so many, and it is said that there are others."""
