@@ -74,19 +74,21 @@ class Portal:
             raise _refusal(_NOT_ENTERED)
         return self._client
 
-    def call(self, awaitable: Awaitable[T]) -> T:
+    def call(self, awaitable: Awaitable[T], *, timeout: float | None = None) -> T:
         """
         Await *awaitable* in the loop, and return its result: ``portal.call(client.journeys.get("jrn_1"))``.
 
         It sees the context variables of the caller. An exception that interrupts the caller, such as Ctrl-C
         or a time limit of a task queue, cancels it, waits until it has ended, and is raised then. By then,
-        the intent of a write that may have been sent is in ``client.unsettled``.
+        the intent of a write that may have been sent is in ``client.unsettled``. That is also so after
+        *timeout* seconds.
 
         Raises:
+            TimeoutError: It took longer than *timeout*.
             ConfigurationError: The portal has ended, or ends during the call; it belongs to the parent of
                 this process; or it is called from its own loop.
         """
-        return self._call(awaitable, copy_context())
+        return self._call(awaitable, copy_context(), timeout)
 
     def submit(self, awaitable: Awaitable[T]) -> Future[T]:
         """
@@ -210,12 +212,14 @@ class Portal:
 
     # --- from a thread into the loop
 
-    def _call(self, awaitable: Awaitable[T], context: Context) -> T:
+    def _call(
+        self, awaitable: Awaitable[T], context: Context, timeout: float | None = None
+    ) -> T:
         self._check(awaitable)
         if threading.current_thread() is self._thread:
             why = "it was called from its own loop, which would wait for itself. Use await there."
             raise _refused(awaitable, why)
-        return self._waited(ThreadCall(awaitable, context))
+        return self._waited(ThreadCall(awaitable, context, timeout))
 
     def _check(self, awaitable: Awaitable[T]) -> None:
         """Refuse an *awaitable* that this portal cannot await in this process."""

@@ -513,6 +513,21 @@ def test_interrupted_write(portal, service, number, error):
     assert [entry.body["name"] for entry in effects(service)] == ["Next"]
 
 
+def test_time_limit_of_a_call(portal, service):
+    """A write that takes longer is cancelled, and its intent is there; a call that is quick is not changed."""
+    service.script("journeys.update", "hang")
+    client = portal.client
+    write = client.journeys.update("jrn_1", name="Too late")
+    with pytest.raises(TimeoutError):
+        portal.call(write, timeout=0.2)
+    (intent,) = client.unsettled
+
+    assert intent.body == {"name": "Too late"}
+    assert portal.call(client.settle(intent)).verdict is Verdict.NOT_APPLIED
+    assert portal.call(client.journeys.get("jrn_1"), timeout=30.0).id == "jrn_1"
+    assert effects(service) == []
+
+
 def test_interrupt_that_another_thread_raises(portal, service):
     """A worker with threads raises its time limit in the waiting thread, which notices it while it waits."""
     service.script("journeys.update", "hang")

@@ -335,7 +335,8 @@ class CircuitBreaker:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         self.why = why
         self._next_probe = self._core.clock.now() + seconds
-        log.warning("the batch is paused: %s. Next probe in %.1f s.", why, seconds)
+        when = f"in {seconds:.1f} s" if seconds else "now"
+        log.warning("the batch is paused: %s. Next probe %s.", why, when)
 
     # --- probing
 

@@ -240,6 +240,7 @@ class Dispatcher:
 
     def end_input(self) -> None:
         """Wait for no readers any more."""
+        self.engine.input_ended = True
         if self._input.close():
             self.read_again(self.leases.lanes)
         self.woken.set()

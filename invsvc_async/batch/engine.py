@@ -108,6 +108,7 @@ class Engine:
         self._storing: set[asyncio.Future[None]] = set()
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
+        self.input_ended: bool = False  # although writes that were stored may follow
 
     # --- in
 
@@ -275,11 +276,11 @@ class Engine:
             return f"results: {self.settling:,} writes are settled, and {waiting:,} wait to be taken"
         if behind := sum(len(line) - 1 for line in self._lines.values()):
             return f"order: {behind:,} wait for earlier writes to the same resources"
-        if not self.complete:
+        if not (self.complete or self.input_ended):
             return "input: it has no more writes yet"
-        return (
-            f"answers: {self.slots.in_use:,} are awaited" if self.slots.in_use else None
-        )
+        if self.slots.in_use:
+            return f"answers: {self.slots.in_use:,} are awaited"
+        return "lost answers: nothing else is left" if self.settling else None
 
     async def stop(self, grace: float) -> None:
         """

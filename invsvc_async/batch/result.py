@@ -240,7 +240,8 @@ class Progress:
     credential or limits the rate, ``paused`` is the reason and ``next_probe`` the seconds until it is tried
     again. While a ``TokenProvider`` is asked for a token, ``paused`` says so and ``next_probe`` is ``None``.
     ``limited_by`` is what keeps more writes from being under way: a word such as ``concurrency``,
-    ``adaptive limit``, ``rate``, ``order`` or ``input``, a colon and details; or ``paused``.
+    ``adaptive limit``, ``rate``, ``order``, ``input`` or ``lost answers``, a colon and details; or
+    ``paused``.
     """
 
     done: int

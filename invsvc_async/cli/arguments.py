@@ -199,6 +199,8 @@ def _value(name: str, text: str, form: Form) -> Any:
             | Form.METADATA
         ):
             return _json(name, text, form)
+        case Form.EVENTS if text.lstrip().startswith("["):
+            return _json(name, text, form)
         case Form.EVENTS:
             return [each.strip() for each in text.split(",")]
         case Form.TIME:

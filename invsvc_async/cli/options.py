@@ -282,11 +282,16 @@ class SendingOptions(Calling):
         """Check, before anything is sent, that secrets of new webhooks have a place, or are not wanted."""
         if self.secrets_to is not None and self.no_secrets:
             raise misuse("use either --secrets-to or --no-secrets")
-        if may_create and self.secrets_to is None and not self.no_secrets:
+        if may_create and self.lacks_place_for_secrets:
             raise misuse(
                 "nothing was sent. Writes may create webhooks, whose secrets are returned only once. Use "
                 "--secrets-to FILE to store them, or --no-secrets to throw them away."
             )
+
+    @property
+    def lacks_place_for_secrets(self) -> bool:
+        """Whether nothing says what becomes of the secrets of new webhooks."""
+        return self.secrets_to is None and not self.no_secrets
 
     def client_for(self, concurrency: int) -> Client:
         """Return a client whose limit leaves room for settling reads beside the writes."""

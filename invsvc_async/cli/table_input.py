@@ -8,7 +8,7 @@ from invsvc_async.api.operations import OperationKind
 from invsvc_async.batch.file_check import MAX_LINE, BadLine, Line, Readable
 from invsvc_async.cli.arguments import arguments_of, operation_of
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.export.files import csv_rows
+from invsvc_async.export.files import NOT_UTF_8, csv_rows
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class InputTable:
                 number, self._operation.name, arguments_of(self._operation, words), key
             )
         except UnicodeEncodeError:
-            return BadLine(number, "is not UTF-8")
+            return BadLine(number, NOT_UTF_8)
         except InvalidRequestError as error:
             return BadLine(number, "; ".join(error.problems))
 

@@ -26,11 +26,18 @@ def close(awaitable: Awaitable[object]) -> None:
 
 
 class ThreadCall(Generic[T]):
-    """An awaitable, and its result or error. The thread that waits may be interrupted at any place."""
+    """
+    An awaitable, and its result or error. The thread that waits may be interrupted at any place.
 
-    def __init__(self, awaitable: Awaitable[T], context: Context) -> None:
+    After *timeout* seconds the awaitable is cancelled, and the error is a ``TimeoutError``.
+    """
+
+    def __init__(
+        self, awaitable: Awaitable[T], context: Context, timeout: float | None = None
+    ) -> None:
         self.awaitable: Awaitable[T] = awaitable
         self._context = context
+        self._timeout = timeout
         self._task: asyncio.Task[None] | None = None
         self._value: list[T] = []
         self._error: BaseException | None = None
@@ -52,7 +59,8 @@ class ThreadCall(Generic[T]):
 
     async def _run(self) -> None:
         try:
-            self._value.append(await self.awaitable)
+            async with asyncio.timeout(self._timeout):
+                self._value.append(await self.awaitable)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop

@@ -23,7 +23,8 @@ from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.store import claims as in_store
 from invsvc_async.durable.store.claims import Claimed, Held, Taken, ToClaim
-from invsvc_async.durable.store.lanes import FREED, lost_lane
+from invsvc_async.durable.store.conditions import FREED
+from invsvc_async.durable.store.lanes import lost_lane
 from invsvc_async.durable.store.order import begin as begin_in_store
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.transport.transport import CLOSED

@@ -50,7 +50,7 @@ __all__ = ["Download", "Exchange", "Transport"]
 log: logging.Logger = logging.getLogger("invsvc_async.transport")
 
 BUILT_ON = f"aiohttp/{aiohttp.__version__}"
-CLOSED = "client: it is closed. Make a new one."
+CLOSED = "client: it is closed, so this was not sent. Make a new one."
 OTHER_LOOP = "client: it belongs to the event loop that used it first. Make one client for each loop."
 MAX_RESPONSE_BYTES = 64 * 2**20
 # s, well below the usual 15 of servers: a write on a connection that the server closes is LOST

@@ -164,7 +164,8 @@ async def test_many_bad_lines(invsvc, here):
     file = write_file(here / "writes.jsonl", line(0), *["not JSON"] * 100)
     _, _, err = await invsvc(file, "--journal", "run.db")
     assert (err.count("is not JSON"), "and 80 more" in err) == (20, True)
-    _, _, err = await invsvc(file, "--journal", "run.db", "--skip-bad")
+    skipping = (file, "--journal", "run.db", "--skip-bad", "--no-secrets")
+    _, _, err = await invsvc(*skipping)
     assert err.count("is not JSON") == 100
 
 
@@ -365,6 +366,19 @@ async def test_webhooks_without_a_place_for_their_secrets(service, invsvc, here)
         file, "--journal", "run.db", "--no-secrets", "--secrets-to", "secrets.jsonl"
     )
     assert both[0] == 2
+
+
+async def test_missing_place_for_secrets_is_told_first(service, invsvc, here):
+    """A dry run tells that a run needs one; a run that skips bad lines is refused before it lists them."""
+    file = write_file(here / "writes.jsonl", line(1), "bad", line(2))
+    command = (file, "--journal", "run.db", "--skip-bad")
+    code, _, err = await invsvc(*command, "--dry-run")
+    assert (code, "--secrets-to" in err) == (2, True)
+    _, _, err = await invsvc(*command, "--dry-run", "--no-secrets")
+    assert "--secrets-to" not in err
+    code, _, err = await invsvc(*command)
+    assert (code, "--secrets-to" in err, "line 2" in err) == (2, True, False)
+    assert service.arrivals() == 0
 
 
 async def test_webhooks_that_an_earlier_run_left(service, invsvc, here):

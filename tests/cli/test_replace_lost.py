@@ -110,6 +110,32 @@ async def test_replace_lost(service, empty, invsvc, tmp_path, words):  # noqa: F
         assert "replace-lost" not in text
 
 
+@pytest.mark.parametrize("form", ["file", "database"])
+async def test_secret_that_was_lost_again(service, invsvc, tmp_path, form):  # noqa: F811 - the fixture
+    """Webhooks that were made and deleted meanwhile are no more losses: the command of the report replaces all."""
+    stored = Stored("journal", form, tmp_path, f"lost again {form}")
+    old = await lose(service, stored)
+    service.script("webhooks.create", LOST, LOST, LOST)
+    settings = {"on_secret": ignore, "reconcile": POLICY, "journal": stored.place}
+    async with client_of(service, **settings) as client:
+        with pytest.raises(SecretLostError):
+            await client.webhooks.replace_lost(await client.outcome_of("row-1"))
+    _, out, _ = await invsvc("journal", "report", stored.place, "--json")
+    report = json.loads(out)
+    assert report["secrets_lost"] == 1
+    assert [each["key"] for each in report["lost_secrets"]] == ["row-1"]
+
+    words = ("row-1", f"row-1, instead of {old}")
+    code, told = await replaced(invsvc, stored, *words)
+    [new] = living(service)
+    assert (code, told["kept"], len(told["replaced"])) == (0, [], 1)
+    assert told["replaced"][0]["replaced_by"] == new
+    _, out, _ = await invsvc("journal", "report", stored.place, "--json")
+    report = json.loads(out)
+    assert report["secrets_lost"] == 0
+    assert [each["key"] for each in report["replaced_secrets"]] == ["row-1"]
+
+
 async def test_report_before_it_is_replaced(service, empty, invsvc, tmp_path):  # noqa: F811 - the fixtures
     """It gives the command, which is safe to follow, and names both places where the secret may be."""
     old = await lose(service, empty)

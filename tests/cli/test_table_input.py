@@ -91,6 +91,21 @@ async def test_types_of_arguments(service):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("sign", ["=", ":="])
+async def test_cells_of_a_list(service, sign):
+    """They have JSON; without := also one item as it is, or several with commas."""
+    text = 'a,"[""invoice.created"", ""receipt.created""]"\n'
+    if sign == "=":
+        text += 'b,invoice.created\nc,"invoice.created,receipt.created"\n'
+    text += 'd,"[""invoice.created"""\n'
+    maps = ("url=u", f"events{sign}e")
+    *good, wrong = await lines_of(service, f"u,e\n{text}", "webhooks.create", maps)
+    both = ["invoice.created", "receipt.created"]
+    found = [arguments["events"] for _, arguments, _ in good]
+    assert found == ([both, both[:1], both] if sign == "=" else [both])
+    assert "is not a valid" in wrong
+
+
 async def test_rows_that_are_wrong(service):
     """Each is named by its line, and the rows around it are read."""
     text = b"hook_id,status\nwh_1\nwh_2,\xff\nwh_4,activ\nwh_5,active\n,active\n"
@@ -99,7 +114,7 @@ async def test_rows_that_are_wrong(service):
     )
     assert found[:2] == [
         "line 2: has 1 cells, but the header has 2",
-        "line 3: is not UTF-8",
+        "line 3: is not UTF-8. Save the file as UTF-8",
     ]
     assert found[2] == "line 4: status: 'activ' is not one of active, inactive"
     assert found[3] == (5, {"webhook": "wh_5", "status": "active"}, "wh_5")

@@ -40,6 +40,18 @@ def test_batch_job_with_a_refusal(service):
     assert job.stdout.startswith("nowhere refused")
 
 
+def test_batch_job_with_bad_lines(service):
+    """They are named, the others are written, and the exit code is 1."""
+    journey = service.seed_journey()["id"]
+    Path("rows.csv").write_text(f"no name\n{journey},\n{journey},Renamed\n")
+
+    job = ran("batch_job.py", "rows.csv", "run.db")
+
+    assert job.returncode == 1, job.stderr
+    assert [text[:7] for text in job.stdout.splitlines()[:2]] == ["line 1:", "line 2:"]
+    assert service.arrivals("journeys.update") == 1
+
+
 @pytest.mark.parametrize("name", ["batch_job.py", "sync_script.py"])
 def test_script_without_arguments(name):
     """It says which it needs."""

@@ -45,7 +45,9 @@ class Wire:
     async def send(self, exchange: Exchange) -> Exchange:
         """Do what ``Transport.send`` does, with what the schedule says."""
         if self.closed:
-            raise ConfigurationError("client: it is closed. Make a new one.")
+            raise ConfigurationError(
+                "client: it is closed, so this was not sent. Make a new one."
+            )
         exchange.started = self.service.loop.now
         opened = False
         try:

@@ -59,7 +59,7 @@ async def test_words_of_what_is_refused():
         "session: the aiohttp session has an `auth`, but the client sends its own credential. Remove it.",
         "session: the aiohttp session sends Expect by default, which breaks the rules of writes. Remove it from the session's headers.",
         "session: the aiohttp session is closed. Pass an open one.",
-        "client: it is closed. Make a new one.",
+        "client: it is closed, so this was not sent. Make a new one.",
     ]
 
 

@@ -19,6 +19,7 @@ from invsvc_async.batch.reports.not_applied import (
 )
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.resources.lost_secrets import first_key_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,8 @@ class Report:
     replacing: str | None = (
         None  # the command that replaces those whose secrets are lost
     )
+    # keys of the creates whose secrets were lost, replaced or not
+    lost_keys: set[str] = attrs.field(factory=set[str], repr=False)
     # the first writes that had more than one
     second_effects: list[Result] = attrs.field(factory=list)
 
@@ -213,7 +216,15 @@ def _count(report: Report, result: Result) -> None:
 
 
 def _count_lost(report: Report, result: Result) -> None:
-    """Count *result*, whose secret was lost: as replaced, if another webhook stands in its place."""
+    """
+    Count *result*, whose secret was lost: as replaced, if another webhook stands in its place.
+
+    What was made in the place of one that is counted is not counted again: it is replaced with that.
+    """
+    report.lost_keys.add(result.key)
+    first_key = first_key_of(result.key)
+    if first_key != result.key and first_key in report.lost_keys:
+        return
     if result.replaced_by is None:
         report.lost += 1
         shown = report.secrets_lost

@@ -58,6 +58,7 @@ _NAMED = 20
 _FIRST_LINE = 10_000  # bytes of it that are looked at
 _GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
+_SECRETS = "some create webhooks: a run needs --secrets-to FILE, or --no-secrets"
 _TABLE = (
     "is a table, not lines of JSON. Say what its rows are, and which columns are arguments, such as "
     "--operation webhooks.update --map webhook=hook_id --map description=note --key order_id"
@@ -175,9 +176,14 @@ async def run(
                 check_file(writes, checkpoint, note)
             if operation is None and not writes.good and _is_table(file, lines):
                 raise misuse(f"{file} {_TABLE}", "--operation")
+            if skip_bad and not dry_run:  # before the list, which may be long
+                options.check_secrets(may_create=writes.has_secrets)
             is_sound = _tell_problems(file, writes, skip_bad=skip_bad)
             if dry_run:
-                return _tell_check(writes)
+                code = _tell_check(writes)
+                if writes.has_secrets and options.lacks_place_for_secrets:
+                    note(_SECRETS)
+                return code
             if not is_sound:
                 fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
                 return Exit.USAGE

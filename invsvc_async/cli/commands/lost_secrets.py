@@ -94,17 +94,19 @@ async def _lost_in(
     from invsvc_async.batch.entries import results_in, results_of
     from invsvc_async.resources.lost_secrets import first_key_of
 
+    # what was made in the place of another one that is here is replaced with that
     if keys is None:
         seen: set[str] = set()
         async for each in results_of(entries):
             if not each.secret_lost or each.replaced_by is not None:
                 continue
             seen.add(each.key)
-            # what was made in the place of another one that is here is replaced with that
             if first_key_of(each.key) == each.key or first_key_of(each.key) not in seen:
                 yield each.key, each
         return
     for key in dict.fromkeys(keys):
+        if first_key_of(key) != key and first_key_of(key) in keys:
+            continue
         entry = await entries.entry(await entries.named(key))
         if entry is None or entry.verdict is None:
             yield key, None

@@ -163,6 +163,7 @@ def _shown(facts: dict[str, str | list[str]]) -> str:
         "\nIn another shell:",
         f"  export INVSVC_BASE_URL={facts['base_url']} INVSVC_API_KEY={facts['api_key']}",
         "  invsvc list invoices.egress",
+        "  invsvc get journeys jrn_1     # a draft; jrn_2 is published",
         '  curl -H "Authorization: Bearer $INVSVC_API_KEY" $INVSVC_BASE_URL/webhooks',
     ]
     return "\n".join(lines)

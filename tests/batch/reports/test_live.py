@@ -20,7 +20,7 @@ from invsvc_async.durable.store.sqlite import SqliteStore
 from tests.batch.test_circuit_breaker import behind_door, paused
 from tests.batch.writing import all_of, create_lines, creates, opened, run_all
 from tests.support.database import database
-from tests.support.waiting import until
+from tests.support.waiting import cancel, until
 
 pytestmark = pytest.mark.one_python
 
@@ -200,6 +200,20 @@ async def test_what_limits_the_run(service, client, journal):
     assert "concurrency: 1 in flight" in shown & told
     assert (await read(journal))["limits"] == []
     assert report.limits["concurrency"] > 1
+
+
+async def test_what_limits_the_end_of_a_run(service, client, journal):
+    """Once the input has ended, it is no limit, although a lost answer is still settled."""
+    service.script("webhooks.create", "pass", "reset")
+    async with Batch.open(journal, client, concurrency=1) as batch:
+        running = asyncio.create_task(all_of(batch, creates(client, 2)))
+        await until(lambda: batch.progress and batch.progress.settling == 1)
+        await until(
+            lambda: batch.progress.limited_by != "input: it has no more writes yet"
+        )
+        limit = batch.progress.limited_by
+        await cancel(running)
+    assert limit == "lost answers: nothing else is left"
 
 
 @pytest.mark.slow
