@@ -80,4 +80,4 @@ def _troubles(report: Report) -> Iterator[tuple[str, str]]:
         yield "look at", f"{report.duplicates:,} duplicate effects, {lost}"
     if report.replaced:
         replaced = counted(report.replaced, "webhook")
-        yield "replaced", f"{replaced} with lost secrets, by others"
+        yield "replaced", f"{replaced} with lost secrets, by new ones"
