@@ -139,7 +139,7 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
         random.Random(seed).shuffle(turns)
     async with Simulator(seed=seed, delivery_backoff=backoff) as service:
         sent = await _send(service, events, turns, first, again)
-    return _report(sent, _unset(sent, again))
+    return _report(sent, again)
 
 
 def _repeated(items: Iterable[T], times: int) -> list[T]:
@@ -182,7 +182,18 @@ def _unset(sent: Sequence[EventDelivery], settings: WireObject) -> str:
     return f"Set {', and '.join(unset)}" if unset else ""
 
 
-def _report(sent: Sequence[EventDelivery], unset: str) -> int:
+def _advice(sent: Sequence[EventDelivery], settings: WireObject) -> str:
+    """Return what to do about deliveries that were not accepted."""
+    was_answered = any(
+        attempt.status for delivery in sent for attempt in delivery.attempts
+    )
+    if was_answered:
+        return _unset(sent, settings) or "The receiver's log says why"
+    place = without_login(sent[0].url) or "that address"
+    return f"nothing answers at {place}. Start the receiver, or correct --to"
+
+
+def _report(sent: Sequence[EventDelivery], settings: WireObject) -> int:
     for delivery in sent:
         answers = [attempt.status or attempt.error for attempt in delivery.attempts]
         plain = {
@@ -194,14 +205,7 @@ def _report(sent: Sequence[EventDelivery], unset: str) -> int:
     failed = sum(not delivery.delivered for delivery in sent)
     if not failed:
         return Exit.DONE
-    was_answered = any(
-        attempt.status for delivery in sent for attempt in delivery.attempts
-    )
-    if was_answered:
-        advice = unset or "The receiver's log says why"
-    else:
-        place = without_login(sent[0].url) or "that address"
-        advice = f"nothing answers at {place}. Start the receiver, or correct --to"
+    advice = _advice(sent, settings)
     fail(f"{failed} of {len(sent)} deliveries were not accepted. {advice}")
     return Exit.FAILED
 
