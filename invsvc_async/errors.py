@@ -138,7 +138,8 @@ class InvalidRequestError(InvsvcError, ValueError):
     """
     Arguments violate the specification.  Nothing was sent (in a batch: nothing of that write).
 
-    ``problems`` lists all invalid fields, each as ``"<field>: <what is wrong>"``.
+    ``problems`` lists all invalid fields, each as ``"<field>: <what is wrong>"``.  A text that ends with a
+    period is the whole message, as of an engine of tasks that makes an error again from its text.
     """
 
     def __init__(
@@ -152,6 +153,10 @@ class InvalidRequestError(InvsvcError, ValueError):
             (problems,) if isinstance(problems, str) else tuple(problems)
         )
         self.operation = operation
+        is_bare = operation is None and hint is None
+        if is_bare and isinstance(problems, str) and problems.endswith("."):
+            super().__init__(problems)
+            return
         lead = f"{operation}: " if operation else ""
         hint = hint or "Nothing was sent. Correct it and call again."
         super().__init__(f"{lead}{'; '.join(self.problems)}. {hint}")

@@ -216,3 +216,17 @@ async def test_base_url_with_a_path_before_the_version():
     assert wrong in str(caught.value)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - our own
     assert "base URL" not in str(of_a_thing.value)
+
+
+def test_error_made_again_from_its_text():
+    """An engine of tasks may make an error again from its text, which stays as it is."""
+    error = InvalidRequestError(
+        "key: is taken", operation="webhooks.create", hint="Take another."
+    )
+    assert str(InvalidRequestError(str(error))) == str(error)
+    assert (
+        str(InvalidRequestError(str(InvalidRequestError("key: is taken")))).count(
+            "Nothing was sent"
+        )
+        == 1
+    )

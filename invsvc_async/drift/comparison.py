@@ -39,7 +39,7 @@ from invsvc_async.storage.sqlite_file import in_words
 if TYPE_CHECKING:
     from datetime import date, tzinfo
 
-    from invsvc_async.models.common import Model
+    from invsvc_async.models import Invoice, Webhook
 
 Rows: TypeAlias = "Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]] | str | Path"  # Any: cells
 
@@ -111,6 +111,7 @@ class Comparison:
     rows_outside: int = attrs.field(default=0, init=False)
     items_read: int = attrs.field(default=0, init=False)
     complete: bool = attrs.field(default=True, init=False)
+    _model: type[Invoice | Webhook] = attrs.field(init=False)
     _columns: RowColumns = attrs.field(init=False)
     _window: TimeWindow = attrs.field(init=False)
 
@@ -125,13 +126,13 @@ class Comparison:
             )
         if isinstance(self.rows, (str, Path)):
             self.form = format_of(Path(self.rows), self.form)
-        model: type[Model] = models.Invoice
+        self._model = models.Invoice
         key = "uuid"
         if self.what == "webhooks.list":
-            model = models.Webhook
+            self._model = models.Webhook
             key = "id"
         self._columns = RowColumns(
-            model, key, self.fields, self.zone, self.form == "csv"
+            self._model, key, self.fields, self.zone, self.form == "csv"
         )
         self._window = TimeWindow(
             first=self._moment("created_from"), end=self._moment("created_to")
@@ -163,7 +164,7 @@ class Comparison:
             with closing(Table(ignore_case=self.ignore_case)) as table:
                 await self._store(table)
                 await self._read(table)
-                for difference in table.differences():
+                for difference in table.differences(self._model):
                     self.counts[difference.kind] += 1
                     yield difference
         except sqlite3.Error as error:
@@ -273,7 +274,7 @@ class Comparison:
                 if not getattr(error, "own_envelope", True):
                     raise
 
-    def _take(self, table: Table, reading: int, item: Model) -> None:
+    def _take(self, table: Table, reading: int, item: Invoice | Webhook) -> None:
         """Compare an item with its row, if it is in doubt."""
         plain = unstructure(item)
         created = at(plain, "created_at")
@@ -288,4 +289,7 @@ class Comparison:
         kind = Kind.DIFFERENT if fields else None
         if not times:
             kind = Kind.NOT_IN_ROWS
-        table.meet(key, created, reading, kind, fields)
+        # the first reading shows nothing for certain: the file need not have its items
+        is_kept = kind is not None and reading > 1
+        text = item.to_json() if is_kept else None
+        table.meet(key, created, reading, kind, fields, text)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.models import Invoice, Webhook
 
 
 class Kind(StrEnum):
@@ -45,6 +46,7 @@ class Difference:
 
     ``key`` is the row's text, not trimmed, and ``line`` its line in a file or its number, from 1.  A key that
     several rows have is a difference of its own, with their lines in ``note``; their fields are not compared.
+    ``item`` is the thing as the service shows it, to correct a row or make one; ``None`` if it shows none.
     """
 
     kind: Kind
@@ -52,6 +54,7 @@ class Difference:
     line: int | None = None
     fields: tuple[FieldDifference, ...] = ()
     note: str = ""
+    item: Invoice | Webhook | None = attrs.field(default=None, repr=False)
 
 
 # `seen` is the last reading of the service that met the thing, and `shown` how many in a row showed the same
@@ -61,7 +64,7 @@ PRAGMA journal_mode = OFF;
 CREATE TABLE things (
     key TEXT PRIMARY KEY COLLATE %s, id TEXT, line INTEGER, others TEXT DEFAULT '', cells BLOB,
     times INTEGER DEFAULT 0, inside INTEGER DEFAULT 1, created INTEGER, kind TEXT, fields BLOB,
-    shown INTEGER DEFAULT 0, seen INTEGER DEFAULT 0
+    item TEXT, shown INTEGER DEFAULT 0, seen INTEGER DEFAULT 0
 );
 BEGIN;
 """
@@ -71,14 +74,14 @@ ON CONFLICT (key) DO UPDATE SET times = times + 1,
 others = CASE WHEN times < 10 THEN others || ', ' || excluded.line ELSE others END
 """
 _MEET = """
-INSERT INTO things (key, created, kind, fields, seen, shown) VALUES (?, ?, ?, ?, ?, 1)
+INSERT INTO things (key, created, kind, fields, item, seen, shown) VALUES (?, ?, ?, ?, ?, ?, 1)
 ON CONFLICT (key) DO UPDATE SET
 shown = CASE WHEN excluded.kind IS NULL THEN 0 WHEN excluded.kind = kind THEN shown + 1 ELSE 1 END,
-kind = excluded.kind, created = excluded.created, fields = excluded.fields, seen = excluded.seen,
-id = excluded.key WHERE seen < excluded.seen
+kind = excluded.kind, created = excluded.created, fields = excluded.fields, item = excluded.item,
+seen = excluded.seen, id = excluded.key WHERE seen < excluded.seen
 """
 _MISS = f"""
-UPDATE things SET kind = CASE WHEN times THEN '{Kind.NOT_IN_SERVICE}' END, fields = NULL,
+UPDATE things SET kind = CASE WHEN times THEN '{Kind.NOT_IN_SERVICE}' END, fields = NULL, item = NULL,
 shown = CASE WHEN times = 0 THEN 0 WHEN kind = '{Kind.NOT_IN_SERVICE}' THEN shown + 1 ELSE 1 END
 WHERE seen < :reading AND inside AND key IS NOT NULL AND (shown = 1 OR :reading = 1)
 """
@@ -90,7 +93,7 @@ SELECT earliest, latest FROM (
 ) WHERE others = 0
 """
 _CERTAIN = """
-SELECT kind, key, line, times, others, shown, fields FROM things
+SELECT kind, key, line, times, others, shown, fields, item FROM things
 WHERE max(times, shown) > 1 ORDER BY line, created, key
 """
 
@@ -126,10 +129,12 @@ class Table:
         reading: int,
         kind: Kind | None,
         fields: Sequence[FieldDifference],
+        item: str | None,
     ) -> None:
-        """Note how the thing in the service differs in this *reading*: not at all, without a *kind*."""
+        """Note how *item*, as JSON, differs in this *reading*: not at all, without a *kind*."""
         moment = created if isinstance(created, int) and abs(created) < 2**63 else None
-        self._db.execute(_MEET, (key, moment, kind, envelope.dumps(fields), reading))
+        values = (key, moment, kind, envelope.dumps(fields), item, reading)
+        self._db.execute(_MEET, values)
 
     def end(
         self, reading: int, *, whole: bool
@@ -148,10 +153,10 @@ class Table:
         ids = [name for (name,) in in_doubt]
         return ids, self._db.execute(_SPAN).fetchone()
 
-    def differences(self) -> Iterator[Difference]:
-        """Yield what is certain."""
+    def differences(self, model: type[Invoice | Webhook]) -> Iterator[Difference]:
+        """Yield what is certain, with items of the *model*."""
         for row in self._db.execute(_CERTAIN):
-            kind, key, line, times, others, shown, fields = row
+            kind, key, line, times, others, shown, fields, item = row
             if times > 1:
                 more = ", …" if times > 10 else ""
                 note = f"{times:,} rows: {line}{others}{more}"
@@ -164,6 +169,7 @@ class Table:
                     line=line,
                     fields=tuple(FieldDifference(*part) for part in parts),
                     note=_note_on(key),
+                    item=None if item is None else model.from_json(item),
                 )
 
 

@@ -46,8 +46,16 @@ _TO_CALL = (
     "Pass one of psycopg 3 (Connection), sqlite3 or Django, or a Session or Connection of SQLAlchemy; "
     "enqueue takes asynchronous ones."
 )
+_ELSEWHERE = (
+    "connection: its database does not have this outbox. Pass a connection to the database at the address of "
+    "`Outbox.open`."
+)
 _NAMES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 _PLACE = re.compile(r"\$(\d+)")
+# What databases say about a table of an outbox that they do not have
+_MISSING = re.compile(
+    r'no such table: invsvc_|relation "\w+_outbox_[^"]*" does not exist'
+)
 
 
 async def run(connection: object, database: Database, script: Script[T]) -> T:
@@ -59,10 +67,15 @@ async def run(connection: object, database: Database, script: Script[T]) -> T:
 
     Raises:
         InvalidRequestError: It is not such a connection. Nothing was executed.
-        Exception: An error of the driver, as it is.
+        Exception: An error of the driver, as it is; one about a missing outbox has a note.
     """
     kind, connection = _checked(connection, database, _AWAITED, _TO_AWAIT)
-    return await await_script(script, partial(_awaited, kind, connection))
+    try:
+        return await await_script(script, partial(_awaited, kind, connection))
+    except Exception as error:
+        if _MISSING.search(str(error)):
+            error.add_note(_ELSEWHERE)
+        raise
 
 
 def run_now(connection: object, database: Database, script: Script[T]) -> T:
@@ -81,7 +94,7 @@ def _checked(
     if kind is None:
         name = type(connection).__qualname__
         raise InvalidRequestError(
-            f"connection: a {name} is not supported", hint=supported
+            f"connection: {name} is not supported", hint=supported
         )
     theirs, is_open = _state(kind, connection)
     if theirs != database:

@@ -11,6 +11,7 @@ import asyncio
 import sqlite3
 from contextlib import ExitStack
 from functools import partial
+from glob import escape
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -48,6 +49,7 @@ _FAST = 0.01  # s between looks for new rows; fast for a while after an enqueue 
 _FAST_FOR = 5.0  # s
 _PATIENCE = 5.0  # s to wait for a lock of the application
 _MOST_LISTED = 100_000  # rows among which those with a label are listed
+_PART = "[0-9a-f]" * 8  # which a base URL has in the name of its file, as a pattern
 
 
 class SqliteOutbox(OutboxEntries):
@@ -92,9 +94,7 @@ class SqliteOutbox(OutboxEntries):
                 f"outbox {self._path}: the file does not exist. Check the path."
             )
         if self.store.how.reading and not self._beside.exists():
-            raise JournalError(
-                f"outbox {self._path}: it has no writes for {self._base_url}. Check the path and the profile."
-            )
+            raise self._of_another_address()
         try:
             await super().open()
             assert self._core is not None
@@ -119,6 +119,17 @@ class SqliteOutbox(OutboxEntries):
         except BaseException:
             await self.aclose()
             raise
+
+    def _of_another_address(self) -> JournalError:
+        """Return the error for a file without an outbox for the base URL of the client."""
+        beside = f"{escape(self._path.name)}-outbox-{_PART}"
+        has_others = any(True for _ in self._path.parent.glob(beside))
+        what = f"outbox {self._path}: it has no writes for {self._base_url}"
+        if has_others:
+            return JournalError(
+                f"{what}, but for another address. Set INVSVC_BASE_URL to that of the application."
+            )
+        return JournalError(f"{what}. Check the path and the profile.")
 
     async def _belongs_together(self) -> None:
         """Check that rows of this file were moved by the same journal."""

@@ -286,7 +286,7 @@ def body_of(
         return _signed(state, event, book, resource or {}) | marked
     shown = resource or _made_up(state, event, book)
     if version == "v2":
-        known_as = state.new_id("del_")
+        known_as = _delivery_id(state, event)
         created = state.clock.now_ms()
         body: dict[str, Json] = {"id": known_as, "type": event, "created": created}
         return {**body, "livemode": book.livemode, "data": {"object": shown}} | marked
@@ -306,6 +306,19 @@ def body_of(
             "date": internal["date"] - SIX_HOURS,
         }
     return {"payload": body} | marked
+
+
+def _delivery_id(state: ServiceState, event: str) -> str:
+    """Make a unique id, which differs by the type of *event* also where a service has the same seed."""
+    unique = f"{state.new_id('')} {event}".encode()
+    return f"del_{hashlib.blake2b(unique, digest_size=12).hexdigest()}"
+
+
+def type_of(body: Mapping[str, Json]) -> str:
+    """Return the type that *body* names, in any version; v1.1 may have a wrapper around it."""
+    wrapped = body.get("payload")
+    inner = wrapped if is_object(wrapped) else body
+    return str(inner.get("type") or inner.get("event"))
 
 
 def _internal(value: Json, name: str = "") -> Json:

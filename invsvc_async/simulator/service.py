@@ -22,6 +22,7 @@ from invsvc_async.simulator.deliveries import (
     body_of,
     changed,
     prepare,
+    type_of,
 )
 from invsvc_async.simulator.faults import Faults, Step, parse_for
 from invsvc_async.simulator.ledger import Ledger
@@ -281,7 +282,7 @@ class Simulator(Seeding):
                 connected_team=connected_team,
             )
         else:
-            name = str(event.get("type") or event.get("event"))
+            name = type_of(event)
             body = event
         for path, value in (changes or {}).items():
             body = changed(body, path, value)

@@ -185,6 +185,41 @@ def test_seed_of_the_ids(trigger, behind):
     assert len({event.id for event in behind.taken}) == len(behind.taken) == 3
 
 
+def test_types_with_one_seed(trigger, behind):
+    """Events of two types with one seed are about one invoice, and have ids of their own."""
+    for type_ in ("invoice.created", "invoice.canceled"):
+        assert trigger(type_, "--seed", "3").code == 0
+    created, canceled = behind.taken
+    assert created.id != canceled.id
+    assert created.data.uuid == canceled.data.uuid
+
+
+@pytest.mark.parametrize("version", ["v1", "v1.1", "v2"])
+def test_type_of_copies(trigger, version):
+    """Each copy is printed with the type of its event, also one in a wrapper."""
+    ran = trigger("invoice.created", "--version", version, "--duplicates", "1")
+    assert (ran.code, ran.out) == (0, "invoice.created\t200\n" * 2)
+
+
+def test_nothing_authenticates(offline, behind, monkeypatch):
+    """If deliveries are refused because no secret or header is set, the command says which to set."""
+    words = ("trigger", "all", "--to", behind.url)
+    ran = offline(*words)
+    assert ran.code == 1
+    assert "INVSVC_WEBHOOK_SECRET" in ran.err
+    assert "INVSVC_SHARED_HEADER" in ran.err
+
+    monkeypatch.setenv("INVSVC_SHARED_HEADER", f"{SHARED.name}={SHARED.value}")
+    ran = offline(*words)
+    assert "2 of 21" in ran.err
+    assert "INVSVC_WEBHOOK_SECRET" in ran.err
+    assert "INVSVC_SHARED_HEADER" not in ran.err
+
+    monkeypatch.setenv("INVSVC_SHARED_HEADER", f"{SHARED.name}=another")
+    ran = offline("trigger", "invoice.created", "--to", behind.url)
+    assert "The receiver's log says why" in ran.err
+
+
 def test_test_event(trigger, behind):
     """It reaches the handler of tests only."""
     assert trigger("invoice.created", "--test").code == 0

@@ -32,9 +32,11 @@ async def test_rows_that_agree(compare, rows):
     }
 
 
-async def test_each_kind_of_difference(compare, rows, invoices):
-    """What is missing on either side, and what differs in which fields, is named; no other."""
+async def test_each_kind_of_difference(compare, client, rows, invoices):
+    """What is missing on either side, and what differs in which fields, is named, with its item; no other."""
+    shown = await client.invoices.egress(limit=100)
     gone = rows.pop(5)
+    (gone_as_shown,) = (each.to_dict() for each in shown if each.uuid == gone["uuid"])
     rows[2] |= {"total": rows[2]["total"] + 1, "status": "canceled"}
     rows.append(
         {
@@ -57,6 +59,10 @@ async def test_each_kind_of_difference(compare, rows, invoices):
         FieldDifference("status", "canceled", "valid"),
     )
     assert comparison.counts == Counter(each.kind for each in found)
+    missing, different, foreign = (each.item for each in found)
+    assert missing.to_dict() == gone_as_shown
+    assert (different.uuid, different.total) == (rows[2]["uuid"], invoices[2].total)
+    assert foreign is None
 
 
 @pytest.mark.parametrize(
@@ -364,6 +370,9 @@ async def test_malformed_items(compare, rows, put):
 
     assert [each.line for each in found] == [1, 2, 3]
     assert [each.fields[0].theirs for each in found] == ["ten", 10**30, {"a": [None]}]
+    assert [[wrong.raw for wrong in each.item.problems] for each in found] == [
+        [each.fields[0].theirs] for each in found
+    ]
 
 
 async def test_one_difference_is_read_again_alone(compare, rows, service):

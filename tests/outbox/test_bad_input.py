@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 
 import aiosqlite
 import psycopg
@@ -25,6 +25,7 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.store.application_table import _VERSION, TABLES
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.simulator import Simulator
+from invsvc_async.storage.address import is_postgres
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import (
     changes,
@@ -37,7 +38,7 @@ from tests.outbox.conftest import (
     verdict_of,
     written,
 )
-from tests.support.database import database
+from tests.support.database import connected, database
 from tests.support.inside import outbox_entries, store_beneath
 
 
@@ -97,6 +98,24 @@ async def test_database_that_two_services_share(service, client, place):
             assert (await verdict_of(theirs, "one")).value.description == "theirs"
         assert await ours.get("one") is None
     assert service.arrivals("webhooks.update") == 0
+
+
+async def test_connection_to_a_database_without_the_outbox(
+    service, client, place, tmp_path
+):
+    """The driver's error comes as it is, with a note that says which database is needed."""
+    async with Outbox.open(place, client) as outbox, AsyncExitStack() as opened:
+        if is_postgres(str(place)):
+            elsewhere = await opened.enter_async_context(database().fresh("elsewhere"))
+            connection = await opened.enter_async_context(connected(elsewhere))
+            await opened.enter_async_context(connection.transaction())
+        else:
+            elsewhere = tmp_path / "elsewhere.db"
+            connection = await opened.enter_async_context(aiosqlite.connect(elsewhere))
+            await connection.execute("BEGIN")
+        with pytest.raises(Exception, match=r"no such table|does not exist") as raised:
+            await outbox.enqueue(connection, update(client, service))
+    assert "does not have this outbox" in raised.value.__notes__[0]
 
 
 async def test_file_that_the_application_keeps_locked(

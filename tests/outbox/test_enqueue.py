@@ -245,9 +245,11 @@ async def test_connections_that_are_of_no_use(
             await outbox.enqueue(connection, write)
     connection.close()
     async with asyncpg.create_pool(database().address, min_size=1, max_size=1) as pool:
-        with pytest.raises(InvalidRequestError, match="a Pool is not supported"):
+        with pytest.raises(
+            InvalidRequestError, match="connection: Pool is not supported"
+        ):
             await outbox.enqueue(pool, write)
-    with pytest.raises(InvalidRequestError, match="a str is not supported"):
+    with pytest.raises(InvalidRequestError, match="connection: str is not supported"):
         outbox.enqueue_sync(address, write)
     assert await entries_of(outbox) == []
 

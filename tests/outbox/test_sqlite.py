@@ -12,7 +12,15 @@ from contextlib import closing
 import aiosqlite
 import pytest
 
-from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
+from invsvc_async import (
+    ApiKey,
+    Client,
+    InvalidRequestError,
+    JournalError,
+    Outbox,
+    Verdict,
+)
+from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import (
     changes,
@@ -312,9 +320,16 @@ async def test_reading_beside_the_process_that_sends(
                 pass
     with closing(sqlite3.connect(path.with_name("empty.db"))) as empty:
         empty.execute("CREATE TABLE orders (key TEXT)")
-    with pytest.raises(JournalError, match="it has no writes for"):
+    with pytest.raises(JournalError, match=r"it has no writes for .*\. Check the path"):
         async with Outbox.open(path.with_name("empty.db"), client, reading=True):
             pass
+    async with (
+        Simulator() as elsewhere,
+        Client(elsewhere.base_url, ApiKey(elsewhere.api_key)) as stranger,
+    ):
+        with pytest.raises(JournalError, match="but for another address"):
+            async with Outbox.open(path, stranger, reading=True):
+                pass
 
 
 async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox):

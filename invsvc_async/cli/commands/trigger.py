@@ -37,6 +37,7 @@ PayloadVersion = Annotated[
     Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")
 ]
 _SECRET = "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET."
+_UNAUTHORIZED = 401
 _HEADER = "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER."
 
 
@@ -138,7 +139,7 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
         random.Random(seed).shuffle(turns)
     async with Simulator(seed=seed, delivery_backoff=backoff) as service:
         sent = await _send(service, events, turns, first, again)
-    return _report(sent)
+    return _report(sent, again)
 
 
 def _repeated(items: Iterable[T], times: int) -> list[T]:
@@ -167,7 +168,32 @@ async def _send(
     return sent
 
 
-def _report(sent: Sequence[EventDelivery]) -> int:
+def _unset(sent: Sequence[EventDelivery], settings: WireObject) -> str:
+    """Return which variables to set, if deliveries were answered 401 that had no signature or header."""
+    from invsvc_async.simulator.deliveries import SIGNED
+
+    refused = {each.event for each in sent if each.attempts[-1].status == _UNAUTHORIZED}
+    unset: list[str] = []
+    if settings["secret"] is None and refused & SIGNED:
+        unset.append("INVSVC_WEBHOOK_SECRET, which signs the signed types")
+    has_neither = not settings["headers"] and not settings["signed"]
+    if has_neither and refused - SIGNED:
+        unset.append("INVSVC_SHARED_HEADER, the header of resource events")
+    return f"Set {', and '.join(unset)}" if unset else ""
+
+
+def _advice(sent: Sequence[EventDelivery], settings: WireObject) -> str:
+    """Return what to do about deliveries that were not accepted."""
+    was_answered = any(
+        attempt.status for delivery in sent for attempt in delivery.attempts
+    )
+    if was_answered:
+        return _unset(sent, settings) or "The receiver's log says why"
+    place = without_login(sent[0].url) or "that address"
+    return f"nothing answers at {place}. Start the receiver, or correct --to"
+
+
+def _report(sent: Sequence[EventDelivery], settings: WireObject) -> int:
     for delivery in sent:
         answers = [attempt.status or attempt.error for attempt in delivery.attempts]
         plain = {
@@ -179,14 +205,7 @@ def _report(sent: Sequence[EventDelivery]) -> int:
     failed = sum(not delivery.delivered for delivery in sent)
     if not failed:
         return Exit.DONE
-    was_answered = any(
-        attempt.status for delivery in sent for attempt in delivery.attempts
-    )
-    if was_answered:
-        advice = "The receiver's log says why"
-    else:
-        place = without_login(sent[0].url) or "that address"
-        advice = f"nothing answers at {place}. Start the receiver, or correct --to"
+    advice = _advice(sent, settings)
     fail(f"{failed} of {len(sent)} deliveries were not accepted. {advice}")
     return Exit.FAILED
 

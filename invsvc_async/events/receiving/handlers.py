@@ -295,7 +295,7 @@ def _check_types(types: Sequence[object], *, fetch: bool) -> None:
     for name in types:
         if not isinstance(name, str) or name not in _PATTERNS:
             raise ConfigurationError(
-                f"on: {name!r} is not in the specification. Use on('*') for other types."
+                f"on: {name!r} is not in the specification. {_advice_for(name)}"
             )
     unread = [name for name in types if name not in READABLE]
     if fetch and unread:
@@ -304,6 +304,16 @@ def _check_types(types: Sequence[object], *, fetch: bool) -> None:
             f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
             "client.request."
         )
+
+
+def _advice_for(name: object) -> str:
+    """Return what to use instead of *name*, which is not a type or family."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), _PATTERNS, n=1)
+    if close:
+        return f"Did you mean {close[0]!r}? Otherwise, use on('*')."
+    return "Use on('*') for other types."
 
 
 @attrs.frozen

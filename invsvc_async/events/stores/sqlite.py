@@ -394,7 +394,8 @@ class _File:
             return None
         if application != _APPLICATION:
             raise JournalError(
-                f"{self._name}: the file is another program's database. Choose another path."
+                f"{self._name}: the file has other tables, perhaps those of the application. Give the "
+                "events a file of their own."
             )
         text = "SELECT max(value) FROM facts WHERE name = 'schema'"
         version = db.execute(text).fetchone()[0] if "facts" in tables else None

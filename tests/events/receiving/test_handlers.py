@@ -820,6 +820,17 @@ class AsyncCall:
         return False
 
 
+def test_type_that_is_misspelt() -> None:
+    """The error names the type that was probably meant, if one is like it."""
+    inbox = receiver_of()
+    for given, words in (
+        ("invoice.create", "Did you mean 'invoice.created'"),
+        ("robot.*", r"specification\. Use on\('\*'\)"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            inbox.on(given)  # type: ignore[arg-type]
+
+
 def test_registration_that_is_refused() -> None:
     """What could not work is refused when it is registered."""
     inbox, inline = receiver_of(), receiver_of("inline")

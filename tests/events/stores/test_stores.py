@@ -384,7 +384,7 @@ def _with(statement: str, *, made: bool = True) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (_with("CREATE TABLE theirs (a)", made=False), "another program"),
+        (_with("CREATE TABLE theirs (a)", made=False), "a file of their own"),
         (
             _with("UPDATE facts SET value = 99 WHERE name = 'schema'"),
             "its tables have version 99",
