@@ -165,7 +165,7 @@ def findings() -> list[Row]:
 
 COLOURS = {
     "APPLIED": "#bfe3c6",
-    "REFUSED": "#f6d3ba",
+    "REFUSED": "#f9d5a7",
     "NOT_APPLIED": "#f0e3b8",
     "SUPERSEDED": "#d9d2ea",
     "UNKNOWN": "#f3c9c2",

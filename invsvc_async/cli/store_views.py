@@ -291,9 +291,9 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
     elif entry.not_before is not None and _is_to_come(entry.not_before):
         why = f"it is due at {as_date(entry.not_before)}"
-        why += "; earlier writes to the same thing are open" if ahead else ""
+        why += "; earlier writes to the same resource are open" if ahead else ""
     elif ahead:
-        why = "earlier writes to the same thing are open"
+        why = "earlier writes to the same resource are open"
     else:
         why = "its turn has not come"
     if owner is None or not owner.alive:

@@ -153,6 +153,7 @@ async def test_list(stored, invsvc):
     for word, keys in {
         "open": {"waiting"}, "not-applied": set(), "not_applied": set(), "unknown": {"unknown"},
         "applied": {"applied"}, "untold": {"refused", "applied", "unknown"} if stored.kind == "outbox" else set(),
+        "unacknowledged": {"refused", "applied", "unknown"} if stored.kind == "outbox" else set(),
     }.items():  # fmt: skip
         code, out, _ = await invsvc(
             stored.kind, "list", stored.place, "--state", word, "--json"
@@ -496,7 +497,7 @@ async def test_why_it_waits(service, empty, invsvc):
             ["one"],
             0,
         )
-        assert "earlier writes to the same thing" in behind["waits"]
+        assert "earlier writes to the same resource" in behind["waits"]
 
 
 @pytest.mark.parametrize(
