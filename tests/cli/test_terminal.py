@@ -162,6 +162,38 @@ def test_group_of_a_report(monkeypatch):
     assert [each for each in lines[2:] if not each.startswith("  ")] == []
 
 
+def test_writes_that_failed_alike(monkeypatch):
+    """What there is to say of them stands there once, behind their keys."""
+    monkeypatch.setenv("COLUMNS", "80")
+    groups = Groups()
+    for key, error in (("a", "no such webhook"), ("b", "gone"), ("c", "gone")):
+        groups.add(
+            Result(
+                key=key,
+                operation="webhooks.delete",
+                verdict=Verdict.REFUSED,
+                status=404,
+                error=error,
+            )
+        )
+    lines = printed(show_groups, groups.sorted("run.db"), "run.db").splitlines()
+    assert [each for each in lines if each.startswith("  - ")] == [
+        "  - a (webhooks.delete): no such webhook",
+        "  - b, c (webhooks.delete): gone",
+    ]
+
+
+def test_colours_of_verdicts(monkeypatch):
+    """In tables and fields, words of a verdict or state have its colour, and other words have none."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    rows = [["applied", "applied"], ["unknown", "refused"]]
+    shown = screened(table, ("key", "state"), rows)
+    assert re.findall(r"\x1b\[(3\dm\w+)", shown) == ["32mapplied", "33mrefused"]
+    shown = screened(print_facts, {"key": "unknown", "verdict": "unknown"})
+    assert re.findall(r"\x1b\[(31m\w+)", shown) == ["31munknown"]
+
+
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_text_that_looks_like_a_picture(stream):
     """What some programs show as a picture, such as ":id:", is a part of a key or an address."""
@@ -531,6 +563,12 @@ def test_help_of_each_command(offline):
         }, words
         assert not re.search(r"<(int|str|path|float|list)|\[x>|range>|<=x", text), words
     assert len(groups) > 35
+
+
+@pytest.mark.parametrize("words", [("demo",), ("serve",), ("conformance",)])
+def test_help_on_a_terminal(offline, terminal, words):
+    """An example of a plan is whole, as in a pipe."""
+    assert "rate=0.2,kinds=500+reset" in terminal(80, *words, "--help")
 
 
 @pytest.mark.parametrize(
