@@ -88,10 +88,11 @@ def age(seconds: float | None) -> str:
     """Return a time in words; empty if it is not known."""
     if seconds is None:
         return ""
+    whole = round(seconds)
     for size, unit in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{int(seconds)} s"
+        if whole >= 2 * size:
+            return f"{whole // size} {unit}"
+    return f"{whole} s"
 
 
 def fail(message: str, error: Exception | None = None) -> None:

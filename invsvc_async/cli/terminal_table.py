@@ -84,12 +84,17 @@ def print_table(
     for each, width in zip(shown_columns, widths[:fitting], strict=True):
         shown.add_column(each.title, justify=each.side, overflow="fold", width=width)
     for row in zip(*(each.cells for each in shown_columns), strict=True):
-        cells = zip(shown_columns, row, strict=True)
-        shown.add_row(
-            *(Text(text, _style_of(each.title, text)) for each, text in cells)
-        )
+        shown.add_row(*_styled(shown_columns, row))
     out.print(shown, soft_wrap=wide)
     return [each.title for each in columns[fitting:]]
+
+
+def _styled(columns: Sequence[_Column], row: Sequence[str]) -> list[Text]:
+    """Return the cells of *row*; verdicts and states have their colours."""
+    return [
+        Text(text, _style_of(each.title, text))
+        for each, text in zip(columns, row, strict=True)
+    ]
 
 
 def _style_of(title: str, text: str) -> str:

@@ -20,6 +20,7 @@ from invsvc_async.cli.app import COMMANDS, run
 from invsvc_async.cli.commands.report import show_groups
 from invsvc_async.cli.formatting import Sink
 from invsvc_async.cli.output import (
+    age,
     console,
     fail,
     note,
@@ -192,6 +193,14 @@ def test_colours_of_verdicts(monkeypatch):
     assert re.findall(r"\x1b\[(3\dm\w+)", shown) == ["32mapplied", "33mrefused"]
     shown = screened(print_facts, {"key": "unknown", "verdict": "unknown"})
     assert re.findall(r"\x1b\[(31m\w+)", shown) == ["31munknown"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (119.4, "119 s"), (119.7, "2 min"), (None, "")]
+)
+def test_age_in_words(seconds, words):
+    """It is rounded before its unit is chosen, so that two neighbours have one."""
+    assert age(seconds) == words
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
@@ -563,12 +572,6 @@ def test_help_of_each_command(offline):
         }, words
         assert not re.search(r"<(int|str|path|float|list)|\[x>|range>|<=x", text), words
     assert len(groups) > 35
-
-
-@pytest.mark.parametrize("words", [("demo",), ("serve",), ("conformance",)])
-def test_help_on_a_terminal(offline, terminal, words):
-    """An example of a plan is whole, as in a pipe."""
-    assert "rate=0.2,kinds=500+reset" in terminal(80, *words, "--help")
 
 
 @pytest.mark.parametrize(
