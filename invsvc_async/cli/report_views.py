@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.reports.summary import Report
 
 _LIMITS = {
-    "order": "writes to one resource, one after the other,",
+    "order": "one write to a resource at a time",
     "rate": "the rate",
     "concurrency": "the writes in flight",
     "adaptive limit": "what the service answers in time",
