@@ -328,7 +328,7 @@ async def test_page_in_a_browser(tmp_path):
         )
         for field, value, left in (
             ("operation", "journeys.update", 1),
-            ("thing", made.target, 1),
+            ("resource", made.target, 1),
             ("write", "zz", 0),
         ):
             await page.run(f"{{const it = document.getElementById('{field}'); it.value = '{value}';"
