@@ -16,13 +16,15 @@ TO_THE_LETTER = (
     "docs/how-to/load-a-warehouse.md",
 )  # pages whose ``sh`` blocks run in an empty home directory
 _FENCE = re.compile(
-    r"^```(?P<kind>[^\n]*)\n(?P<code>.*?)^```$(?:\n\n?```text\n(?P<output>.*?)^```$)?",
+    r"^```(?P<kind>[^\n]*)\n(?P<code>.*?)^```$"
+    # what it prints, perhaps after the command that runs it
+    r"(?=(?:\n\n?```sh\npython \w+\.py\n```$)?\n\n?```text\n(?P<output>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
 
 
 class Block(NamedTuple):
-    """A block: language, text, first line, and the ``text`` block right after it."""
+    """A block: language, text, first line, and the ``text`` block after it, with what it prints."""
 
     kind: str
     code: str

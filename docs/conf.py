@@ -24,8 +24,8 @@ release = version = __version__
 
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton",
-    "command_line", "dark_pictures", "decision_diagram", "figures", "operations_table", "phone_tables",
-    "plots",
+    "command_line", "dark_pictures", "decision_diagram", "figures", "operations_table", "outputs",
+    "phone_tables", "plots",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_generated"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -72,7 +72,7 @@ nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
 suppress_warnings = ["ref.python"]  # two classes are called `Entry`
 
 # What a block prints is not copied.
-copybutton_selector = "div[class^=highlight-]:not(.highlight-text) pre"
+copybutton_selector = "div[class*=highlight-]:not(.output) pre"
 
 smartquotes = False  # keep quotes as typed, for copying
 

@@ -165,10 +165,10 @@ def findings() -> list[Row]:
 
 COLOURS = {
     "APPLIED": "#bfe3c6",
-    "REFUSED": "#f3c9c2",
-    "NOT_APPLIED": "#f3c9c2",
-    "SUPERSEDED": "#f0dcb0",
-    "UNKNOWN": "#d9d2ea",
+    "REFUSED": "#f9d5a7",
+    "NOT_APPLIED": "#f0e3b8",
+    "SUPERSEDED": "#d9d2ea",
+    "UNKNOWN": "#f3c9c2",
 }
 PLAIN, DOUBT = "#e6ebf2", "#fbe9a9"
 LINE, TOP, WIDE, NARROW, GAP = 34, 56, 270, 190, 46

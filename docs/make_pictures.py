@@ -248,7 +248,7 @@ async def _inspected() -> None:
     address = os.environ["INVSVC_BASE_URL"].removesuffix("/v2") + "/_inspect/"
     row = "[...document.querySelectorAll('#arrivals tr')].find(each => each.textContent.includes('reset'))"
     async with browser(Path.cwd()) as page:
-        await page.open(address, PAGE_WIDTH, 700)
+        await page.open(address, PAGE_WIDTH, 1250)  # so that all of it is seen
         await page.until(row + " && true")
         await page.run(row + ".click()")
         await page.until("document.querySelector('#detail svg') && true")
@@ -335,7 +335,7 @@ async def _asked() -> None:
         running_console("orders.db") as url,
         browser(Path.cwd() / "profile") as page,
     ):
-        await page.open(url, 1000, 720)
+        await page.open(url, 1000, 780)
         row = "[...document.querySelectorAll('#rows tr')].find(each => each.textContent.includes('sheet'))"
         await page.until(row + " && true")
         await page.run(row + ".click()")

@@ -21,11 +21,12 @@ MADE = Path(__file__).parents[1] / "_generated"
 
 
 class Bar(NamedTuple):
-    """A bar: what it is about, how long it is, and the number as it is shown."""
+    """A bar: what it is about, how long it is, the number as it is shown, and whether it should be 0."""
 
     what: str
     value: float
     shown: str
+    is_wrong: bool = False
 
 
 def _fragment(name: str) -> str:
@@ -62,12 +63,17 @@ def _bar(what: str, value: float) -> Bar:
     return Bar(what, value, f"{value:,}")
 
 
+def _wrong(what: str, value: float) -> Bar:
+    """Return a bar of what should not happen."""
+    return Bar(what, value, f"{value:,}", is_wrong=True)
+
+
 def ordinary() -> list[Bar]:
     """Return what an ordinary client and this one did wrong in the same writes."""
     found = {row[0]: row[1:] for row in _rows("demo")}
     kinds = ("duplicate effects", "wrong verdicts", "unknown")
     return [
-        _bar(f"{kind}, {client}", _number(found[kind][at]))
+        _wrong(f"{kind}, {client}", _number(found[kind][at]))
         for kind in kinds
         for at, client in enumerate(("an ordinary client", "this one"))
     ]
@@ -78,15 +84,15 @@ def chaos() -> list[Bar]:
     found = _counts("chaos")
     wrong = ("duplicate effects", "wrong verdicts", "effects without a write")
     writes = _bar("writes", _number(found["writes"]))
-    return [writes, *(_bar(kind, _number(found[kind])) for kind in wrong)]
+    return [writes, *(_wrong(kind, _number(found[kind])) for kind in wrong)]
 
 
 def engines() -> list[Bar]:
     """Return how many tasks had two effects."""
     return [
         _bar("tasks", _sum_of("engines", "tasks")),
-        _bar("twice, without a key", _sum_of("engines", "naive: twice")),
-        _bar("twice, under a key", _sum_of("engines", "twice")),
+        _wrong("twice, without a key", _sum_of("engines", "naive: twice")),
+        _wrong("twice, under a key", _sum_of("engines", "twice")),
     ]
 
 
@@ -95,8 +101,8 @@ def keys() -> list[Bar]:
     return [
         _bar("keys", _sum_of("keys", "keys")),
         _bar("kills and stops", _sum_of("keys", "kills") + _sum_of("keys", "stops")),
-        _bar("keys with two effects", _sum_of("keys", "keys with two effects")),
-        _bar("wrong verdicts", _sum_of("keys", "wrong verdicts")),
+        _wrong("keys with two effects", _sum_of("keys", "keys with two effects")),
+        _wrong("wrong verdicts", _sum_of("keys", "wrong verdicts")),
     ]
 
 
@@ -114,7 +120,7 @@ def kills() -> list[Bar]:
         _bar("writes of batches", sum(_number(writes) for writes, _, _ in batches)),
         _bar("events of receivers", _number(stores[2])),
         _bar("kills", sum(int(count) for _, count, _ in batches) + int(stores[1])),
-        _bar("lost, twice or out of order", wrong + int(stores[3])),
+        _wrong("lost, twice or out of order", wrong + int(stores[3])),
     ]
 
 
@@ -127,8 +133,8 @@ def unknown() -> list[Bar]:
     total = {name.strip(): _number(count) for name, count in verdicts.items()}
     return [
         _bar("writes", _number(found["writes"])),
-        _bar("unknown", total["unknown"]),
-        _bar(
+        _wrong("unknown", total["unknown"]),
+        _wrong(
             "unknown, though there is a read", _number(found["unknown, with a reader"])
         ),
     ]
@@ -162,11 +168,13 @@ def bars_as_html(bars: list[Bar]) -> str:
 def _row(bar: Bar, most: float) -> str:
     least = 0.3 if bar.value else 0.0
     width = max(100 * bar.value / most, least)
+    colour = "missed" if bar.is_wrong else "tried"
+    number = "number none" if bar.is_wrong and not bar.value else "number"
     return (
         f'<div class="ratio"><span class="words">{escape(bar.what)}</span>'
         f'<span class="track" role="img" aria-label="{escape(bar.shown)}">'
-        f'<span class="holds" style="width:{width:.4g}%"></span></span>'
-        f'<span class="number">{escape(bar.shown)}</span></div>'
+        f'<span class="{colour}" style="width:{width:.4g}%"></span></span>'
+        f'<span class="{number}">{escape(bar.shown)}</span></div>'
     )
 
 

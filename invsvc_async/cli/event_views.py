@@ -47,7 +47,9 @@ def facts_of(event: StoredEvent) -> WireObject:
 def facts_in_words(event: StoredEvent) -> list[tuple[str, str]]:
     """Return names and texts of what people are shown of *event*."""
     facts = facts_of(event)
-    return [(name, str(value)) for name, value in facts.items() if value is not None]
+    return [
+        (name, str(value)) for name, value in facts.items() if value not in (None, "")
+    ]
 
 
 def content_of(event: StoredEvent) -> WireObject:

@@ -29,7 +29,10 @@ _NUMBERS = ("total", "subtotal", "discount", "taxes", "folio_number")
 def show(value: Any) -> None:  # Any: a model, or plain data
     """Print one item, one field a line.  Secrets are left out."""
     if isinstance(value, Model):
-        rows = [(name, cell(value, name)) for name in wire_names(type(value))]
+        rows = [
+            (name.removesuffix("_"), cell(value, name))
+            for name in wire_names(type(value))
+        ]
         rows += [(name, text_of(each)) for name, each in value.extra.items()]
     elif is_object(value):
         rows = [(name, text_of(each)) for name, each in value.items()]

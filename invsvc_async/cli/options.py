@@ -267,10 +267,11 @@ class SendingOptions(Calling):
         bool, option("The credential is new, but has the same team and data mode.")
     ] = False
     restored: Annotated[
-        bool, option("It is an older copy: settle what may have been sent first.")
+        bool,
+        option("The journal is an older copy: settle first what may have been sent."),
     ] = False
     moved: Annotated[
-        bool, option("It is complete, although it is in another place.")
+        bool, option("The journal is complete, although it was moved.")
     ] = False
 
     @property
@@ -357,7 +358,7 @@ def _fault_plan(text: str) -> str:
 
 
 FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
-_PLAN = "A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4."
+_PLAN = "A fault plan, such as rate=0.2,kinds=500+reset."
 _STORES = "How it stores what it is sent, such as words=nfc+trimmed,partly=0.1."
 
 

@@ -88,10 +88,11 @@ def age(seconds: float | None) -> str:
     """Return a time in words; empty if it is not known."""
     if seconds is None:
         return ""
+    whole = round(seconds)
     for size, unit in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+        if whole >= 2 * size:
+            return f"{whole // size} {unit}"
+    return f"{whole} s"
 
 
 def fail(message: str, error: Exception | None = None) -> None:
@@ -248,8 +249,8 @@ def tell_at_once(plain: Wire, words: str) -> bool:
     return is_json
 
 
-def print_hanging(text: str, *, style: str = "") -> None:
-    """Print lines with their indents; what does not fit a line is continued below it, indented further."""
+def print_hanging(text: str, *, style: str = "", hanging: int = _HANGING) -> None:
+    """Print lines with their indents; what does not fit goes on below, indented by *hanging* more."""
     from rich.text import Text
 
     from invsvc_async.cli.terminal_table import wrapped
@@ -258,9 +259,9 @@ def print_hanging(text: str, *, style: str = "") -> None:
     for line in visible(text).split("\n"):
         words = line.lstrip(" ")
         indent = len(line) - len(words)
-        for part in wrapped(words, out.width - indent - _HANGING):
+        for part in wrapped(words, out.width - indent - hanging):
             out.print(Text(" " * indent + part, style=style), soft_wrap=True)
-            indent = len(line) - len(words) + _HANGING
+            indent = len(line) - len(words) + hanging
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

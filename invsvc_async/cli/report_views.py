@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.reports.summary import Report
 
+_LIMITS = {
+    "order": "one write to a resource at a time",
+    "rate": "the rate",
+    "concurrency": "the writes in flight",
+    "adaptive limit": "what the service answers in time",
+    "input": "reading the input",
+}
 INPUT_INCOMPLETE = "incomplete: run it again to its end"
 _DISCARDED = (
     "are not stored: --no-secrets was given, or the results of the run had them"
@@ -65,7 +72,7 @@ def _troubles(report: Report) -> Iterator[tuple[str, str]]:
         yield "failures", ", ".join(f"{count:,} x {kind}" for kind, count in found)
     if report.limits:
         limits = sorted(report.limits.items(), key=lambda each: -each[1])
-        words = (f"{why} {seconds:.0f} s" for why, seconds in limits)
+        words = (f"{_LIMITS.get(why, why)} {seconds:.0f} s" for why, seconds in limits)
         yield "limited by", ", ".join(words)
     killed = sum(run.is_lost for run in report.runs)
     if killed:

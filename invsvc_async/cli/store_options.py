@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
 
 Place = Annotated[
-    str, argument("A file, or postgresql://…", "PLACE", show_default=False)
+    str, argument("A file, or postgresql://…", "ADDRESS", show_default=False)
 ]
 
 

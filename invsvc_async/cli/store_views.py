@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 # the fact with the last error of an outbox's on_result
 _UNTOLD = "untold {0.done_at} {0.key}".format
 _MOST: Final = 100_000  # writes that are counted
+# What people call a member of a row, where that is not its name.
+_TITLES: Final = {
+    "basis": "evidence",
+    "due_at": "due at",
+    "replaced_by": "replaced by",
+    "seconds": "time to verdict",
+    "thing": "resource",
+    "told": "acknowledged",
+}
+UNACKNOWLEDGED: Final = "unacknowledged"
 
 
 class TableView(NamedTuple):
@@ -63,7 +73,7 @@ class Listing(NamedTuple):
                 names.append(name)
         names.append("attempts")
         return TableView(
-            titles=[*(name.replace("_", " ") for name in names), "age", ""],
+            titles=[*map(_title_of, names), "age", ""],
             rows=[_cells(row, names) for row in self.rows],
             right=(len(names) - 1, len(names)),
         )
@@ -85,12 +95,13 @@ async def listing_of(
     labels: Mapping[str, str] = NO_LABELS,
 ) -> Listing:
     """
-    Return at most *limit* writes in *state*: ``"open"``, ``"untold"``, a verdict, or any of them.
+    Return at most *limit* writes in *state*: ``"open"``, ``"unacknowledged"``, a verdict, or any of them.
 
     With *labels*, only those that have all of them.
     """
-    found = await entries.first(limit, state, labels)
-    count, first = await entries.count(state, _MOST, labels)
+    stored = "untold" if state == UNACKNOWLEDGED else state
+    found = await entries.first(limit, stored, labels)
+    count, first = await entries.count(stored, _MOST, labels)
     errors = await entries.facts.of(_UNTOLD(each) for each in found if not each.heard)
     total = max(count, len(found))
     return Listing(
@@ -120,10 +131,10 @@ def workers_table(found: Sequence[WireObject]) -> TableView:
         "host",
         "pid",
         "state",
-        "done",
+        "finished",
         "per second",
-        "lanes",
-        "seconds since a sign of life",
+        "parts",
+        "last sign of life",
     ]
     forms = {
         "host": "",
@@ -132,10 +143,13 @@ def workers_table(found: Sequence[WireObject]) -> TableView:
         "done": ",",
         "rate": ".1f",
         "lanes": "",
-        "silent": ".0f",
     }
     rows = [
-        [format(each[name], form) for name, form in forms.items()] for each in found
+        [
+            *(format(each[name], form) for name, form in forms.items()),
+            f"{age(each['silent'])} ago",
+        ]
+        for each in found
     ]
     return TableView(titles=titles, rows=rows, right=(1, 3, 4, 5, 6))
 
@@ -155,13 +169,31 @@ def _count_of(found: Listing, advice: str) -> str:
 
 
 def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
-    """Return the cells of a write in the list: the members *names*, the age, and whether it is untold."""
+    """Return the cells of a write in the list: the members *names*, the age, and what nobody acknowledged."""
     labels = row.get("labels", {})
-    told = {**row, "labels": " ".join(f"{name}={labels[name]}" for name in labels)}
-    shown = ["" if told.get(name) is None else str(told[name]) for name in names]
-    is_told = row.get("told", True)
+    words = {
+        **row,
+        "labels": " ".join(f"{name}={labels[name]}" for name in labels),
+        "thing": _resource_in(row["thing"]),
+    }
+    shown = ["" if words.get(name) is None else str(words[name]) for name in names]
+    is_acknowledged = row.get("told", True)
     error = f": {row['last_error']}" if "last_error" in row else ""
-    return [*shown, age(row["age"]), "" if is_told else f"untold{error}"]
+    return [
+        *shown,
+        age(row["age"]),
+        "" if is_acknowledged else f"not acknowledged{error}",
+    ]
+
+
+def _title_of(name: str) -> str:
+    """Return what people call the member *name* of a row."""
+    return _TITLES.get(name, name.replace("_", " "))
+
+
+def _resource_in(thing: str | None) -> str | None:
+    """Return the path of a resource as people know it: that of a write without a team ends in ``None``."""
+    return None if thing is None else thing.removesuffix(" None")
 
 
 def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
@@ -218,10 +250,12 @@ def facts_in_words(row: WireObject) -> Iterator[tuple[str, str]]:
         if name == "done_at":
             at = datetime.fromtimestamp(value / 1000, UTC)
             yield "done at", at.isoformat(sep=" ", timespec="milliseconds")
+        elif name == "thing":
+            yield _title_of(name), _resource_in(value) or ""
         elif value not in (None, "", [], False) and not is_told_twice:
-            yield name.replace("_", " "), _words(value)
+            yield _title_of(name), _words(value)
     if not row.get("told", True):
-        yield "told", "no: nobody has acknowledged the verdict"
+        yield _title_of("told"), "no: nobody has taken the verdict yet"
 
 
 def _words(value: object) -> str:
@@ -257,9 +291,9 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
     elif entry.not_before is not None and _is_to_come(entry.not_before):
         why = f"it is due at {as_date(entry.not_before)}"
-        why += "; earlier writes to the same thing are open" if ahead else ""
+        why += "; earlier writes to the same resource are open" if ahead else ""
     elif ahead:
-        why = "earlier writes to the same thing are open"
+        why = "earlier writes to the same resource are open"
     else:
         why = "its turn has not come"
     if owner is None or not owner.alive:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from rich import box
 from rich.cells import cell_len
@@ -22,6 +22,17 @@ _NARROWEST = 12
 # columns that a text gets at least; longer words, such as URLs, are broken
 _LONG_WORD = 16
 _GAP = 2  # columns between two columns of a table
+# Verdicts, and the states of writes and events, as on the pages.
+STYLES: Final = {
+    "applied": "green",
+    "handled": "green",
+    "not applied": "yellow",
+    "refused": "yellow",
+    "superseded": "magenta",
+    "unknown": "red",
+    "dead": "red",
+}
+_STATES: Final = {"state", "verdict"}  # columns and fields that have such a word
 
 
 class EscapingConsole(Console):
@@ -73,9 +84,22 @@ def print_table(
     for each, width in zip(shown_columns, widths[:fitting], strict=True):
         shown.add_column(each.title, justify=each.side, overflow="fold", width=width)
     for row in zip(*(each.cells for each in shown_columns), strict=True):
-        shown.add_row(*map(Text, row))
+        shown.add_row(*_styled(shown_columns, row))
     out.print(shown, soft_wrap=wide)
     return [each.title for each in columns[fitting:]]
+
+
+def _styled(columns: Sequence[_Column], row: Sequence[str]) -> list[Text]:
+    """Return the cells of *row*; verdicts and states have their colours."""
+    return [
+        Text(text, _style_of(each.title, text))
+        for each, text in zip(columns, row, strict=True)
+    ]
+
+
+def _style_of(title: str, text: str) -> str:
+    """Return the style of a word in a column or field of verdicts or states, or none."""
+    return STYLES.get(text, "") if title in _STATES else ""
 
 
 class _Column(NamedTuple):
@@ -162,7 +186,8 @@ def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
                 if label.plain.strip():
                     out.print(label)
                 label = Text(" " * min(2 * _GAP, out.width - cell_len(part)))
-            out.print(Text.assemble(label, part), soft_wrap=True)
+            words = Text(part, _style_of(name, part))
+            out.print(Text.assemble(label, words), soft_wrap=True)
             label = Text(" " * indent)
 
 

@@ -133,7 +133,8 @@ def _speed(seconds: list[float]) -> Finding:
         return Finding("speed of a read", "no read succeeded", None)
     median = statistics.median(seconds) * 1000
     maximum = max(seconds) * 1000
-    words = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(seconds)} reads)"
+    reads = "1 read" if len(seconds) == 1 else f"{len(seconds)} reads"
+    words = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({reads})"
     return Finding("speed of a read", words, True)
 
 

@@ -290,7 +290,7 @@ async def test_page_in_a_browser(client, tmp_path, capsys):
             )
             await page.until("document.querySelector('.pause') === null")
             await page.until(
-                "document.querySelector('#legend .applied').textContent === 'applied: 6'"
+                "document.querySelector('#legend .is-applied').textContent === 'applied: 6'"
             )
             assert await page.run("document.querySelector('details').open")
             await page.until("document.querySelector('#chart svg') !== null")

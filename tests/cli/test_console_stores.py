@@ -95,7 +95,7 @@ async def test_resolve(stored, service):  # noqa: F811 - a fixture
         done = await page.confirm(asked)
         assert "applied: ann found that it was applied" in done.body["done"]
         shown = await page.shown(name)
-        assert (shown["state"], shown["facts"]["basis"]) == ("applied", "person")
+        assert (shown["state"], shown["facts"]["evidence"]) == ("applied", "person")
     async with stored.client_of(service) as client:
         if stored.kind == "journal":
             write = client.sheets.save_mapping({"a": "private"}).keyed("unknown")

@@ -104,7 +104,7 @@ async def test_error_of_a_callback_is_that_of_one_verdict(
         await results.aclose()
         async with outbox.dispatching():
             await verdict_of(outbox, "refused")
-    assert "untold" in (out := (await invsvc("list", place))[1])
+    assert "not acknowledged" in (out := (await invsvc("list", place))[1])
     assert "OSError: no" not in out
     assert (await invsvc("prune", place, "--days", "0"))[0] == 0
     async with client_of(service) as client, Outbox.open(place, client) as outbox:

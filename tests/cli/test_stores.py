@@ -161,6 +161,7 @@ async def test_list(stored, invsvc):
     for word, keys in {
         "open": {"waiting"}, "not-applied": set(), "not_applied": set(), "unknown": {"unknown"},
         "applied": {"applied"}, "untold": {"refused", "applied", "unknown"} if stored.kind == "outbox" else set(),
+        "unacknowledged": {"refused", "applied", "unknown"} if stored.kind == "outbox" else set(),
     }.items():  # fmt: skip
         code, out, _ = await invsvc(
             stored.kind, "list", stored.place, "--state", word, "--json"
@@ -505,7 +506,7 @@ async def test_why_it_waits(service, empty, invsvc):
             ["one"],
             0,
         )
-        assert "earlier writes to the same thing" in behind["waits"]
+        assert "earlier writes to the same resource" in behind["waits"]
 
 
 @pytest.mark.parametrize(
@@ -678,6 +679,17 @@ async def test_attempts_of_a_killed_process(service, invsvc, tmp_path, kind):
     _, out, _ = await invsvc(kind, "show", stored.place, "k", "--json")
     assert (json.loads(out)["verdict"], json.loads(out)["attempts"]) == ("applied", 1)
     assert len(service.ledger.find("webhooks.create")) == 1
+
+
+async def test_words_for_people(stored, invsvc):
+    """Texts say what users say: a resource, and whether the verdict was acknowledged; JSON keeps its names."""
+    _, listed, _ = await invsvc(stored.kind, "list", stored.place)
+    assert "\tresource\t" in listed.splitlines()[0]
+    assert ("not acknowledged" in listed) == (stored.kind == "outbox")
+    _, shown, _ = await invsvc(stored.kind, "show", stored.place, "refused")
+    names = {line.split("  ")[1].strip() for line in shown.splitlines()}
+    assert {"resource", "acknowledged", "evidence", "time to verdict"} <= names
+    assert not {"thing", "told", "basis", "seconds"} & names
 
 
 # --- keys of a journal

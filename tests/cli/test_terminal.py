@@ -20,6 +20,7 @@ from invsvc_async.cli.app import COMMANDS, run
 from invsvc_async.cli.commands.report import show_groups
 from invsvc_async.cli.formatting import Sink
 from invsvc_async.cli.output import (
+    age,
     console,
     fail,
     note,
@@ -160,6 +161,46 @@ def test_group_of_a_report(monkeypatch):
     ).splitlines()
     assert "  $ invsvc batch report a/path/to/a/run.db --failed out.jsonl" in lines
     assert [each for each in lines[2:] if not each.startswith("  ")] == []
+
+
+def test_writes_that_failed_alike(monkeypatch):
+    """What there is to say of them stands there once, behind their keys."""
+    monkeypatch.setenv("COLUMNS", "80")
+    groups = Groups()
+    for key, error in (("a", "no such webhook"), ("b", "gone"), ("c", "gone")):
+        groups.add(
+            Result(
+                key=key,
+                operation="webhooks.delete",
+                verdict=Verdict.REFUSED,
+                status=404,
+                error=error,
+            )
+        )
+    lines = printed(show_groups, groups.sorted("run.db"), "run.db").splitlines()
+    assert [each for each in lines if each.startswith("  - ")] == [
+        "  - a (webhooks.delete): no such webhook",
+        "  - b, c (webhooks.delete): gone",
+    ]
+
+
+def test_colours_of_verdicts(monkeypatch):
+    """In tables and fields, words of a verdict or state have its colour, and other words have none."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    rows = [["applied", "applied"], ["unknown", "refused"]]
+    shown = screened(table, ("key", "state"), rows)
+    assert re.findall(r"\x1b\[(3\dm\w+)", shown) == ["32mapplied", "33mrefused"]
+    shown = screened(print_facts, {"key": "unknown", "verdict": "unknown"})
+    assert re.findall(r"\x1b\[(31m\w+)", shown) == ["31munknown"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (119.4, "119 s"), (119.7, "2 min"), (None, "")]
+)
+def test_age_in_words(seconds, words):
+    """It is rounded before its unit is chosen, so that two neighbours have one."""
+    assert age(seconds) == words
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])

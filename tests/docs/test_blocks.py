@@ -44,6 +44,18 @@ def kinds_of(page):
     ]
 
 
+def test_output_after_a_command(tmp_path) -> None:
+    """What a program prints may stand after the command that runs it, and belongs to both."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\n# a.py\n```\n\n```sh\npython a.py\n```\n\n```text\n1\n```\n"
+        "```python\n# b.py\n```\n\n```sh\nls\n```\n\n```text\n2\n```\n"
+    )
+
+    assert [block.output for block in blocks_of(page, "python")] == ["1\n", None]
+    assert [block.output for block in blocks_of(page, "sh")] == ["1\n", "2\n"]
+
+
 @pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
 def test_kind_of_each_block(page) -> None:
     """It is one that something runs: a test, or the session that takes shell blocks from the page."""

@@ -328,7 +328,7 @@ async def test_page_in_a_browser(tmp_path):
         )
         for field, value, left in (
             ("operation", "journeys.update", 1),
-            ("thing", made.target, 1),
+            ("resource", made.target, 1),
             ("write", "zz", 0),
         ):
             await page.run(f"{{const it = document.getElementById('{field}'); it.value = '{value}';"
@@ -365,7 +365,7 @@ async def test_page_without_the_admin_api(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 1000, 1280])
 async def test_no_column_is_cut(tmp_path, service, call, width):
     """Each arrival shows its effect without scrolling, and the timeline's labels have the size of text."""
     service.script("webhooks.create", "late 0.05, then 500")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import TYPE_CHECKING
 
 import attrs
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from invsvc_async.batch.result import Result
 
 
+PLAIN = "var(--soft)"  # the colour of what is no verdict
 _WHOLE = re.compile(r"[\w.:+-]{1,40}")  # an id, a time, a number
+_OPTION = re.compile(r"--\w[\w-]*")
 
 
 def page_of(report: Report) -> str:
@@ -154,10 +157,10 @@ class Section:
 def page_of_sections(
     title: str,
     words: str,
-    tiles: Iterable[tuple[str, int]],
+    tiles: Iterable[tuple[str, int, str]],
     sections: Iterable[Section],
 ) -> str:
-    """Return a page with *words*, *tiles* (a label and a number each) and sections."""
+    """Return a page with *words*, *tiles* (a label, a number and a colour each) and sections."""
     return filled(
         "sections",
         head=filled("head", title=title),
@@ -177,7 +180,7 @@ def _section(section: Section) -> Html:
         verdict=section.kind,
         cause=section.title,
         count=section.count,
-        advice=section.advice,
+        advice=_advice(section.advice),
         command="",
         writes=rows,
         colour=section.colour,
@@ -185,7 +188,12 @@ def _section(section: Section) -> Html:
     )
 
 
-def _tile(label: str, number: int, colour: str = "var(--soft)") -> Html:
+def _advice(text: str) -> Html:
+    """Return *text*, in which an option such as ``--not-applied`` stays on one line."""
+    return Html(_OPTION.sub(r'<span class="option">\g<0></span>', escape(text)))
+
+
+def _tile(label: str, number: int, colour: str = PLAIN) -> Html:
     return filled("tile", number=number, label=label, colour=colour)
 
 
@@ -196,10 +204,8 @@ def _group(group: Group, report: Report) -> Html:
     rest = group.count - len(group.results)
     return filled(
         "group",
-        **{
-            name: getattr(group, name)
-            for name in ("verdict", "cause", "count", "advice")
-        },
+        **{name: getattr(group, name) for name in ("verdict", "cause", "count")},
+        advice=_advice(group.advice),
         command=filled_with_each("command", [group.command] if group.command else []),
         writes=[*map(_write, group.results)],
         colour=COLOURS[group.verdict],
@@ -227,7 +233,7 @@ def _lost(report: Report) -> Html:
     return filled(
         "webhooks",
         title="Secrets lost",
-        advice=LOST_SECRETS,
+        advice=_advice(LOST_SECRETS),
         command=filled_with_each(
             "command", [report.replacing] if report.replacing else []
         ),

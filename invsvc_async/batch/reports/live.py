@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.entries import BEGUN, name_of, summary_of, workers_of
-from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
+from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups, words_of
 from invsvc_async.batch.run_status import RUN, TOTAL, Status, statuses_in
 from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import JournalError
@@ -127,7 +127,7 @@ class Watch:
                 {
                     "key": each.key,
                     "operation": each.operation,
-                    "message": (each.error or each.message)[:_WORDS],
+                    "message": words_of(each)[:_WORDS],
                 }
                 for each in group.results[:_WRITES]
             ]

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 COLOURS = {
-    Verdict.APPLIED: "#2f7d4f",
-    Verdict.NOT_APPLIED: "#b08a1e",
-    Verdict.REFUSED: "#c2571a",
-    Verdict.SUPERSEDED: "#6b5ca5",
-    Verdict.UNKNOWN: "#b3261e",
+    Verdict.APPLIED: "var(--applied)",
+    Verdict.NOT_APPLIED: "var(--not-applied)",
+    Verdict.REFUSED: "var(--refused)",
+    Verdict.SUPERSEDED: "var(--superseded)",
+    Verdict.UNKNOWN: "var(--unknown)",
 }
 # The drawing, in its own units: the page stretches it, and writes what is to be read beside it.
 _WIDE = 1000

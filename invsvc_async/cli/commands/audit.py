@@ -16,6 +16,7 @@ from invsvc_async.cli.output import (
     is_terminal,
     note,
     print_hanging,
+    say,
     table,
 )
 from invsvc_async.cli.progress import progress
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 500  # duplicates on a terminal, and in a report
 _TITLES = ("duplicate", "number", "list", "id", "created_at", "status", "what", "why")
-_COLOURS = {"certain": "#b3261e", "likely": "#b08a1e"}
-_CLOSED = "#2f7d4f"
+_COLOURS = {"certain": "var(--unknown)", "likely": "var(--not-applied)"}
+_CLOSED = "var(--applied)"
 _WITHIN = "Most minutes between two invoices that are alike."
 _LISTS = "invoices, invoices.payment_complements, webhooks. All by default."
 _NAMES = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
@@ -111,12 +112,14 @@ def _tell(audit: Audit, report: Path | None, title: str) -> None:
         _print(kept)
     note(_words(audit, count if has_all else len(kept), count))
     if report is not None:
-        from invsvc_async.batch.reports.html import page_of_sections
+        from invsvc_async.batch.reports.html import PLAIN, page_of_sections
 
         words = _words(audit, len(kept), count)
-        page = page_of_sections(
-            f"Duplicates: {title}", words, counts.items(), _sections(kept)
-        )
+        colours = {**_COLOURS, "closed": _CLOSED}
+        tiles = [
+            (name, number, colours.get(name, PLAIN)) for name, number in counts.items()
+        ]
+        page = page_of_sections(f"Duplicates: {title}", words, tiles, _sections(kept))
         write_private(report, page)
 
 
@@ -126,9 +129,9 @@ def _print(duplicates: Sequence[Duplicate]) -> None:
         table(_TITLES, _lines(duplicates))
         return
     for each in _sections(duplicates):
-        print_hanging(
-            f"\n{each.kind}: {each.title}: {each.count:,}\n  to do: {each.advice}"
-        )
+        say("")
+        print_hanging(f"{each.kind}: {each.title}: {each.count:,}", style="bold")
+        print_hanging(f"  to do: {each.advice}", hanging=0)
         for name, remark, words in each.rows:
             print_hanging(f"  - {name} ({remark}): {words}")
 

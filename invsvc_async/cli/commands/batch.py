@@ -407,11 +407,13 @@ def _facts(
     lost = summary.secrets_lost
     overtaken = summary.overtaken
     speed = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
+    counts = {
+        str(verdict): f"{count:,}"
+        for verdict, count in sorted(summary.verdicts.items())
+    }
+    width = max(map(len, counts.values()), default=0)
     return {
-        **{
-            str(verdict): f"{count:,}"
-            for verdict, count in sorted(summary.verdicts.items())
-        },
+        **{verdict: count.rjust(width) for verdict, count in counts.items()},
         "left": left and f"{left:,}",
         "secrets lost": lost and f"{lost:,}; {report} names them",
         "overtaken": overtaken

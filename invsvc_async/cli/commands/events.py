@@ -87,9 +87,7 @@ def _moment(text: str) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-_STORE = (
-    "The receiver's store: a SQLite file, or postgresql://… Better: give it as ADDRESS."
-)
+_STORE = "The receiver's store, if it is not given as ADDRESS: a SQLite file, or postgresql://…"
 
 
 class _StoreCommand(TyperCommand):

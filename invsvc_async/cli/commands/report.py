@@ -22,7 +22,7 @@ from invsvc_async.cli.store_views import as_date
 from invsvc_async.storage.private_file import create_private, errors_naming
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.reports.summary import Report
@@ -142,19 +142,26 @@ def show(report: Report) -> None:
     )
 
     if report.second_effects:
-        print_hanging(f"\nduplicates: {report.duplicates:,}\n  {SECOND_EFFECTS}")
+        _show_heading(f"duplicates: {report.duplicates:,}", SECOND_EFFECTS)
         lines = [(each, ", ".join(each.duplicates)) for each in report.second_effects]
         _show_webhooks(report, lines)
     if report.secrets_lost:
-        print_hanging(f"\nsecrets lost: {report.lost:,}\n  {LOST_SECRETS}")
+        _show_heading(f"secrets lost: {report.lost:,}", LOST_SECRETS)
         if report.replacing is not None:
             say(f"  $ {report.replacing}")
         lines = [(each, each.thing or NO_ID) for each in report.secrets_lost]
         _show_webhooks(report, lines, many=report.lost)
     if report.secrets_replaced:
-        print_hanging(f"\nreplaced: {report.replaced:,}\n  {REPLACED}")
+        _show_heading(f"replaced: {report.replaced:,}", REPLACED)
         lines = [(each, replacement(each)) for each in report.secrets_replaced]
         _show_webhooks(report, lines, many=report.replaced)
+
+
+def _show_heading(words: str, advice: str, style: str = "bold") -> None:
+    """Print what follows is about, and what to do about it."""
+    say("")
+    print_hanging(words, style=style)
+    print_hanging(f"  {advice}", hanging=0)
 
 
 def _show_webhooks(
@@ -174,17 +181,26 @@ def show_groups(groups: list[Group], where: str, kind: str = "batch") -> None:
 
     *where* are the words of a command that name the store.
     """
-    from invsvc_async.batch.reports.not_applied import words_of
+    from invsvc_async.cli.terminal_table import STYLES
 
     for group in groups:
-        print_hanging(
-            f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}"
-        )
+        heading = f"{group.verdict}: {group.cause}: {group.count:,}"
+        _show_heading(heading, group.advice, f"bold {STYLES[group.verdict]}")
         if group.command is not None:
             say(f"  $ {group.command}")  # whole, so that it can be copied
-        for result in group.results[:_SHOWN]:
-            line = f"  - {result.key} ({result.operation}): {words_of(result)}"
-            print_hanging(line.replace("\n", " "))
+        for keys, words in _told_alike(group.results[:_SHOWN]):
+            print_hanging(f"  - {', '.join(keys)} {words}")
         if (more := group.count - _SHOWN) > 0:
             words = f"invsvc {kind} report {where} --jsonl FILE"
             say(f"  and {more:,} more: {words} lists them all")
+
+
+def _told_alike(results: Iterable[Result]) -> Iterable[tuple[list[str], str]]:
+    """Return what there is to say of *results*, each text once, with the keys that it is about."""
+    from invsvc_async.batch.reports.not_applied import words_of
+
+    found = dict[str, list[str]]()
+    for result in results:
+        words = f"({result.operation}): {words_of(result)}".replace("\n", " ")
+        found.setdefault(words, []).append(result.key)
+    return [(keys, words) for words, keys in found.items()]

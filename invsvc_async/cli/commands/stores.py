@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -30,6 +31,7 @@ from invsvc_async.cli.output import (
     counted,
     emitted,
     fail,
+    is_terminal,
     note,
     print_facts,
     table,
@@ -44,6 +46,7 @@ from invsvc_async.cli.store_options import (
     StoreOptions,
 )
 from invsvc_async.cli.store_views import (
+    UNACKNOWLEDGED,
     facts_in_words,
     facts_of,
     listing_of,
@@ -64,7 +67,7 @@ _JSONL = "Write each outcome as a line of JSON here; - is stdout."
 _FAILED = "Write what is not applied here, as lines of a batch's input; - is stdout."
 _RETRIED = "not-applied, refused, superseded or unknown; repeatable."
 _OPENED = "Open the page in a browser, or only print its address."
-_STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
+_STATE = "open (to do or sending), unacknowledged, applied, not-applied, refused, superseded or unknown."
 _LABEL = (
     "With this label of .keyed(…); repeatable: with all of them. Looks at each write, in a "
     "million for seconds."
@@ -91,20 +94,28 @@ async def list_(
     """
     List writes, the oldest first, and count them: `invsvc KIND list PLACE --state open`.
 
-    Works beside a process that has the file.  A write is untold while nobody has acknowledged its verdict.
+    Works beside a process that has the file.  A write is unacknowledged while nobody has taken its verdict.
     The age is the time since its verdict, or else since it was stored.
     """
-    wanted = (
-        state if state in (None, "open", "untold") else _verdict_in(state, "--state")
-    )
+    wanted = _state_in(state)
     labels = _labels_in(label or ())
     async with at.opened(reading=True) as entries:
         found = await listing_of(entries, wanted, limit, labels)
     if emitted(found.plain()):
         return
-    titles, rows, right = found.table(namespace=at.kind is JOURNAL)
+    has_one = is_terminal(sys.stdout) and not found.has_namespaces
+    titles, rows, right = found.table(namespace=at.kind is JOURNAL and not has_one)
     table(titles, rows, right=right)
     note(found.words("see --limit"))
+
+
+def _state_in(state: str | None) -> str | None:
+    """Return the state that *state* names; ``untold`` is what 0.1.0 called one of them."""
+    if state == "untold":
+        return UNACKNOWLEDGED
+    if state in (None, "open", UNACKNOWLEDGED):
+        return state
+    return _verdict_in(state, "--state")
 
 
 def _labels_in(words: Iterable[str]) -> dict[str, str]:

@@ -319,9 +319,9 @@ def _print_outcome(outcome: Outcome[Any], how: _LookupOptions) -> int:
 
 def _print(outcome: Outcome[Any], story: str) -> None:
     out = console()
-    colour = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}.get(
-        outcome.verdict, "red"
-    )
+    from invsvc_async.cli.terminal_table import STYLES
+
+    colour = STYLES[outcome.verdict]
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
     out.print(outcome.message, markup=False)
     print_hanging(story, style="dim")
@@ -371,7 +371,7 @@ _EXPLAINED = "A story written by `write --story`; - is standard input."
 
 
 def explain(
-    file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)],
+    file: Annotated[Path, argument(_EXPLAINED, "FILE", callback=existing_file)],
     *,
     receipt: Annotated[Path | None, option(_RECEIPT, "FILE")] = None,
     key: Annotated[Path | None, option(_KEY, "FILE", callback=existing_file)] = None,

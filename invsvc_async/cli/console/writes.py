@@ -11,6 +11,7 @@ from invsvc_async.cli.console.confirmations import LIMITS, NOT_OFFERED, Change, 
 from invsvc_async.cli.console.page_texts import plain_facts, plain_table, visible_texts
 from invsvc_async.cli.console.write_changes import BUTTONS, WriteChanges, changes_of
 from invsvc_async.cli.store_views import (
+    UNACKNOWLEDGED,
     facts_in_words,
     facts_of,
     listing_of,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     Seen = dict[str, Entry]  # by the key that the store has
 
-STATES: Final = ("open", "untold", *map(str, Verdict))
+STATES: Final = ("open", UNACKNOWLEDGED, *map(str, Verdict))
 _SHOWN: Final = 20  # writes of one group of a report
 
 
@@ -127,6 +128,9 @@ def _plain_group(group: Group) -> WireObject:
     }
     plain: WireObject = dict(zip(told, visible_texts(told.values()), strict=True))
     plain["count"] = group.count
+    plain["command"] = (
+        None if group.command is None else visible_texts([group.command])[0]
+    )
     plain["writes"] = [
         visible_texts([each.key, f"{each.operation}: {words_of(each)}"])
         for each in group.results[:_SHOWN]

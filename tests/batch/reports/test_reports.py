@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+import invsvc_async
 from invsvc_async.batch import Batch
 from invsvc_async.batch.reports.html import listing_page, page_of
 from invsvc_async.batch.reports.not_applied import Groups
@@ -367,3 +368,15 @@ async def test_timeline_can_be_read(tmp_path, width):
             "document.querySelector('i.still').offsetWidth / document.querySelector('.plot').offsetWidth"
         )
         assert share == pytest.approx(0.25, abs=0.02)
+
+
+def test_colours_of_all_pages() -> None:
+    """A verdict has one colour on the report and on the pages that are served, light and dark."""
+    pages = Path(invsvc_async.__file__).parent
+    report = (pages / "batch/reports/report.html").read_text()
+    served = (pages / "simulator/loopback_page.css").read_text()
+    for verdict in Verdict:
+        name = str(verdict).replace(" ", "-")
+        found = re.findall(rf"--{name}: (#[0-9a-f]{{6}})", report)
+        assert len(found) == 2
+        assert found == re.findall(rf"--{name}: (#[0-9a-f]{{6}})", served)
