@@ -91,6 +91,11 @@ class _Portals:
         self._lock = threading.Lock()
         self._open = []
 
+    def close(self) -> None:
+        """Close what nobody uses, because the process is about to end."""
+        with self._lock:
+            self._close_unused()
+
     def _close_unused(self) -> None:
         for unused in [each for each in self._open if not each.users]:
             self._open.remove(unused)
@@ -100,6 +105,11 @@ class _Portals:
 _portals = _Portals()
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_portals.forget)
+
+
+def close_portals() -> None:
+    """Close the portals that nobody uses: for processes that end without what Python does at its end."""
+    _portals.close()
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.rows import send_rows
 from invsvc_async.simulator import Faults
 from invsvc_async.testing import serving
-from tests.engines.rows_child import made as made_as_the_child
-from tests.engines.rows_child import rows_of, write_of
+from tests.engines.rows_child import made as made_as_the_child, rows_of, write_of
 from tests.support.database import connected, database
 
 pytestmark = pytest.mark.skipif(
@@ -59,7 +58,9 @@ def kill(child):
 
 async def owners(portal):
     """Return the tokens of the lanes of all processes but this one."""
-    journal = portal.client._view.core.writes.journal  # reaches: what the journal has of others
+    journal = (
+        portal.client._view.core.writes.journal
+    )  # reaches: what the journal has of others
     lane = await journal.own_lane()
     schema = lane.leases.store.schema
     async with connected() as connection:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PARTS = 8
 AT_ONCE = 50  # writes of one process
 WORKERS = 2
+BATCH_WORKERS = "table_programs batch-(run|work)"  # their command lines
 KILLS = 1_000  # that an engine bears
 Row = dict[str, Any]
 # fewer of what a lost reply makes uncertain, so that runs are short
@@ -89,8 +90,6 @@ async def _plainly(rows: list[Row]) -> list[Row]:
 class Engine:
     """An engine that has the rows of a table, and sends them when it is told."""
 
-    pattern: ClassVar[str]  # of the command lines of the processes that are killed
-
     def __init__(self, stack: ExitStack, rows: list[Row], *, keyed: bool) -> None:
         """Start the engine, and divide the rows."""
         raise NotImplementedError
@@ -103,7 +102,6 @@ class Engine:
 class Spark(Engine):
     """Spark with two tasks at once, in one program."""
 
-    pattern = r"pyspark\.daemon"
     master = f"local[{WORKERS},{KILLS}]"
     more: ClassVar[dict[str, str]] = {}
 
@@ -168,8 +166,6 @@ class SparkTwins(Spark):
 class Ray(Engine):
     """Ray Data with two actors."""
 
-    pattern = r"^ray::(MapWorker|_MapWorker)"
-
     def __init__(self, stack: ExitStack, rows: list[Row], *, keyed: bool) -> None:
         import pyarrow as pa
         import ray
@@ -213,8 +209,6 @@ class _PlainTables:
 class Dask(Engine):
     """Dask with two processes, which are started again when they are killed."""
 
-    pattern = r"--multiprocessing-fork|multiprocessing.spawn"
-
     def __init__(self, stack: ExitStack, rows: list[Row], *, keyed: bool) -> None:
         import dask
         import dask.dataframe as dd
@@ -245,13 +239,13 @@ class Dask(Engine):
 def _plain_frame(partition: Any) -> Any:
     import pandas as pd
 
-    return pd.DataFrame(plainly(partition.to_dict("records")), columns=["key", "verdict"])
+    return pd.DataFrame(
+        plainly(partition.to_dict("records")), columns=["key", "verdict"]
+    )
 
 
 class BatchWorkers(Engine):
     """A batch on two processes, which are started again when they are killed."""
-
-    pattern = r"table_programs batch-(run|work)"
 
     def __init__(self, stack: ExitStack, rows: list[Row], *, keyed: bool) -> None:
         del stack, keyed
@@ -285,7 +279,10 @@ def _operation(row: Row) -> Row:
 
 def _batch(client: Client) -> Batch:
     return Batch.open(
-        os.environ["BATCH"], client, concurrency=AT_ONCE, on_secret=lambda _key, _hook: None
+        os.environ["BATCH"],
+        client,
+        concurrency=AT_ONCE,
+        on_secret=lambda _key, _hook: None,
     )
 
 
@@ -295,7 +292,10 @@ async def _kept(what: str, file: str, ended: asyncio.Event) -> None:
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.soak.table_programs", what, "keyed", file
         )
-        waits = {asyncio.ensure_future(child.wait()), asyncio.ensure_future(ended.wait())}
+        waits = {
+            asyncio.ensure_future(child.wait()),
+            asyncio.ensure_future(ended.wait()),
+        }
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if child.returncode is None:
             child.terminate()
@@ -336,15 +336,16 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 def main(name: str, how: str, folder: str) -> None:
     """Run the program of one engine."""
     os.chdir(folder)
-    rows = [json.loads(line) for line in Path("rows.jsonl").open()]
+    lines = Path("rows.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     with ExitStack() as stack:
         engine = ENGINES[name](stack, rows, keyed=how == "keyed")
-        print("ready", flush=True)
+        print("ready", flush=True)  # noqa: T201 - to the harness
         sys.stdin.readline()
         results = engine.send()
-        lines = (json.dumps(result, default=str) for result in results)
-        Path("results.jsonl").write_text("\n".join(lines), encoding="utf-8")
-        print("done", flush=True)
+        told = "\n".join(json.dumps(result, default=str) for result in results)
+        Path("results.jsonl").write_text(told, encoding="utf-8")
+        print("done", flush=True)  # noqa: T201 - as above
         sys.stdin.readline()
 
 

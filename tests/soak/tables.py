@@ -12,6 +12,7 @@ of the folder ``$ENGINES`` that has it, such as ``.nox``.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -32,11 +33,12 @@ from uuid import uuid4
 import attrs
 
 from benchmarks.service import service as calm_service
+from invsvc_async.engines import presence
 from invsvc_async.simulator import Faults
 from invsvc_async.testing import serving
 from tests.soak.engines import elsewhere
-from tests.soak.table_programs import ENGINES
-from tests.support.database import database
+from tests.soak.table_programs import BATCH_WORKERS
+from tests.support.database import connected, database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +52,12 @@ CREATE_EVERY: Final = 10  # rows; the others are updates
 DELAY: Final = 0.05  # s, of the calm service
 FAULTS: Final = Faults(rate=0.05, reads=0.01, late_up_to=0.2, hang=0.3)
 LONG: Final = 1_200.0  # s that nothing takes
-PACKAGES: Final = {"spark": "pyspark", "twins": "pyspark", "ray": "ray", "dask": "distributed"}
+PACKAGES: Final = {
+    "spark": "pyspark",
+    "twins": "pyspark",
+    "ray": "ray",
+    "dask": "distributed",
+}
 NAMES: Final = {
     "spark": "Spark, local[2]", "twins": "Spark, two hosts, speculation", "ray": "Ray, two actors",
     "dask": "Dask, two processes",
@@ -58,7 +65,7 @@ NAMES: Final = {
 HEAD: Final = (
     "engine", "rows a second, calm", "against Batch", "against plain aiohttp", "ms CPU a row", "of Batch", "of plain",
     "of PostgreSQL", "rows a second, killed", "against Batch, killed", "kills", "lost answers", "applied", "unknown",
-    "twice", "out of order", "wrong", "no result", "from a kill to the next row: median", "longest",
+    "twice", "out of order", "wrong", "no result", "from a kill to the end of what was under way: median", "longest",
 )  # fmt: skip
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 
@@ -134,7 +141,9 @@ def in_session(leader: int) -> list[int]:
 def command_of(pid: int) -> str:
     """Return the command line of a process."""
     with suppress(OSError):
-        text = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+        text = Path(f"/proc/{pid}/cmdline").read_text(
+            encoding="utf-8", errors="replace"
+        )
         return text.replace("\0", " ")
     return ""
 
@@ -143,14 +152,22 @@ class Killer(threading.Thread):
     """Kills a process that *victims* finds, each time another part of the rows has had its effect."""
 
     def __init__(
-        self, service: Simulator, rows: int, kills: int, victims: Callable[[], list[int]], seed: int
+        self,
+        service: Simulator,
+        rows: int,
+        kills: int,
+        victims: Callable[[], list[int]],
+        mark: str,
+        seed: int,
     ) -> None:
         super().__init__(daemon=True)
-        self._service, self._victims = service, victims
+        self._service, self._victims, self._mark = service, victims, mark
         self._at = [rows * (number + 1) // (kills + 1) for number in range(kills)]
         self._chance = random.Random(seed)
         self.ended = threading.Event()
-        self.killed: list[float] = []  # local s
+        self.killed: list[
+            tuple[float, set[str]]
+        ] = []  # when, and what was being sent then
 
     def run(self) -> None:
         """Kill until all kills are made, or the run has ended."""
@@ -161,9 +178,10 @@ class Killer(threading.Thread):
             while not (victims := self._victims()):
                 if self.ended.wait(0.02):
                     return
+            under_way = asyncio.run(entries_of(self._mark, "verdict IS NULL"))
             with suppress(ProcessLookupError):
                 os.kill(self._chance.choice(victims), signal.SIGKILL)
-                self.killed.append(time.monotonic())
+                self.killed.append((time.time(), {*under_way}))
 
 
 @attrs.frozen(kw_only=True)
@@ -174,7 +192,7 @@ class Run:
     cpu: float
     database_cpu: float
     results: dict[str, str]
-    killed: list[float] = attrs.field(factory=list)
+    waits: list[float] = attrs.field(factory=list)  # s, of each kill
 
     @property
     def rate(self) -> float:
@@ -202,7 +220,13 @@ def table(service: Simulator | None, many: int) -> list[dict[str, Any]]:
         thing = webhook or f"https://rows.example/{order}"
         text = order if service is not None else "changed"
         rows.append(
-            {"order": order, "at": number, "webhook": webhook, "thing": thing, "text": text}
+            {
+                "order": order,
+                "at": number,
+                "webhook": webhook,
+                "thing": thing,
+                "text": text,
+            }
         )
     return rows
 
@@ -266,9 +290,13 @@ def run(
             postgres = Meter(lambda: below(_postmaster()))
             killer = None
             if service is not None and kills:
-                pattern = re.compile(ENGINES[name].pattern)
                 killer = Killer(
-                    service, len(rows), kills, lambda: _victims(leader, pattern), seed
+                    service,
+                    len(rows),
+                    kills,
+                    lambda: _victims(leader, name, mark),
+                    mark,
+                    seed,
                 )
             for each in (own, postgres, killer):
                 if each is not None:
@@ -281,20 +309,27 @@ def run(
             _expect(child, "done", folder)
             seconds = time.monotonic() - began
             found = Run(
-                seconds=seconds, cpu=own.end(), database_cpu=postgres.end(),
-                results=_results(folder), killed=[] if killer is None else killer.killed,
-            )  # fmt: skip
+                seconds=seconds,
+                cpu=own.end(),
+                database_cpu=postgres.end(),
+                results=_results(folder),
+            )
             if killer is not None:
                 killer.ended.set()
+                killer.join()
+                found = attrs.evolve(found, waits=_waits(killer.killed, mark))
             return found
 
 
-def _victims(leader: int, pattern: re.Pattern[str]) -> list[int]:
-    """Return the processes that write; not the youngest process of Spark that makes them."""
-    found = [pid for pid in in_session(leader) if pattern.search(command_of(pid))]
-    parents = dict(_processes())
-    makers = {parents.get(pid) for pid in found}
-    return [pid for pid in found if pid not in makers]
+def _victims(leader: int, name: str, mark: str) -> list[int]:
+    """Return the processes that write: workers of a batch by their names, others by the locks that show them."""
+    if name == "batch":
+        pattern = re.compile(BATCH_WORKERS)
+        return [pid for pid in in_session(leader) if pattern.search(command_of(pid))]
+    folders = presence.MEMORY.glob(f"invsvc-workers-*/*{mark}*")
+    files = {path.stat().st_ino for folder in folders for path in folder.iterdir()}
+    locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    return [int(lock[4]) for lock in locks if int(lock[5].rpartition(":")[2]) in files]
 
 
 def _results(folder: Path) -> dict[str, str]:
@@ -307,7 +342,7 @@ def _results(folder: Path) -> dict[str, str]:
 
 
 def _postmaster() -> int:
-    server: Any = database()._server  # noqa: SLF001 - of the tests' own
+    server: Any = database()._server
     return int((Path(server.pgdata) / "postmaster.pid").read_text().split()[0])
 
 
@@ -322,18 +357,18 @@ class Judgement:
     wrong: int = 0
     missing: int = 0
     lost: int = 0
-    waits: list[float] = attrs.field(factory=list)
 
 
 def judge(service: Simulator, rows: list[dict[str, Any]], ran: Run) -> Judgement:
     """Compare the results of *rows* with the ledger of *service*."""
     effects: Counter[str] = Counter()
     last: dict[str, str] = {}
-    found = Judgement(lost=sum(each.answered is None for each in service.ledger.entries))
-    times: list[float] = []
-    for entry in sorted(service.ledger.effects(), key=lambda each: each.applied_at or 0.0):
-        assert entry.applied_at is not None
-        times.append(entry.applied_at)
+    found = Judgement(
+        lost=sum(each.answered is None for each in service.ledger.entries)
+    )
+    for entry in sorted(
+        service.ledger.effects(), key=lambda each: each.applied_at or 0.0
+    ):
         if entry.operation == "webhooks.update":
             shown = entry.body["description"]
             found.out_of_order += shown < last.get(entry.target, "")
@@ -349,19 +384,41 @@ def judge(service: Simulator, rows: list[dict[str, Any]], ran: Run) -> Judgement
         found.missing += verdict is None
         found.applied += verdict == "applied"
         found.unknown += verdict == "unknown"
-        says = {"applied": True, "not applied": False, "refused": False}.get(verdict or "")
+        says = {"applied": True, "not applied": False, "refused": False}.get(
+            verdict or ""
+        )
         found.wrong += says is not None and says != bool(had)
         found.wrong += verdict == "superseded"  # nobody else was there
-    found.waits = _waits(ran.killed, times)
     return found
 
 
-def _waits(killed: list[float], times: list[float]) -> list[float]:
-    """Return how long after each kill the next effect came."""
-    return [next((at - kill for at in times if at > kill), 0.0) for kill in killed]
+def _waits(killed: list[tuple[float, set[str]]], mark: str) -> list[float]:
+    """Return how long after each kill the last row had its verdict that was under way then."""
+    done = asyncio.run(entries_of(mark, "done_at IS NOT NULL"))
+    return [
+        max((done[key] / 1000 - at for key in keys if key in done), default=0.0)
+        for at, keys in killed
+    ]
 
 
-def measure(python: str, name: str, many: int, kills: int, seed: int) -> tuple[str, ...]:
+async def entries_of(mark: str, which: str) -> dict[str, int]:
+    """Return the entries of the journal called *mark*, by key, with the times at which they were done (ms)."""
+    async with connected() as connection:
+        schema = await connection.fetchval(
+            "SELECT nspname FROM pg_namespace WHERE nspname LIKE $1",
+            f"invoicing_%{mark}%",
+        )
+        if schema is None:
+            return {}
+        found = await connection.fetch(
+            f"SELECT key, done_at FROM {schema}.entries WHERE {which}"
+        )
+    return {row["key"]: row["done_at"] for row in found}
+
+
+def measure(
+    python: str, name: str, many: int, kills: int, seed: int
+) -> tuple[str, ...]:
     """Return the row of an engine in the table."""
     calm: dict[str, list[Run]] = {"keyed": [], "batch": [], "plain": []}
     with calm_service(DELAY) as base:
@@ -386,12 +443,12 @@ def measure(python: str, name: str, many: int, kills: int, seed: int) -> tuple[s
                 of_engine = judged
     keyed, batch, plain = (calm[what][-1] for what in ("keyed", "batch", "plain"))
     killed = troubled[name]
-    waits = sorted(of_engine.waits) or [0.0]
+    waits = sorted(killed.waits) or [0.0]
     return (
         NAMES[name], f"{keyed.rate:.0f}", f"{keyed.rate / batch.rate:.2f}", f"{keyed.rate / plain.rate:.2f}",
         f"{keyed.cpu_of_a_row:.2f}", f"{batch.cpu_of_a_row:.2f}", f"{plain.cpu_of_a_row:.2f}",
         f"{1000 * keyed.database_cpu / many:.2f}", f"{killed.rate:.0f}",
-        f"{killed.rate / troubled['batch'].rate:.2f}", str(len(killed.killed)), str(of_engine.lost),
+        f"{killed.rate / troubled['batch'].rate:.2f}", str(len(killed.waits)), str(of_engine.lost),
         str(of_engine.applied), str(of_engine.unknown), str(of_engine.twice), str(of_engine.out_of_order),
         str(of_engine.wrong), str(of_engine.missing), f"{waits[len(waits) // 2]:.1f} s", f"{waits[-1]:.1f} s",
     )  # fmt: skip
@@ -402,14 +459,16 @@ def _log(name: str, what: str, ran: Run, judged: Judgement | None = None) -> Non
     print(  # noqa: T201 - of a long session
         f"{name}, {what}: {len(ran.results)} rows in {ran.seconds:.1f} s, {ran.rate:.0f} a second, "
         f"{ran.cpu_of_a_row:.2f} ms CPU a row, PostgreSQL {1000 * ran.database_cpu / len(ran.results):.2f}; "
-        f"{len(ran.killed)} kills{more}",
+        f"{len(ran.waits)} kills, after them {[round(wait, 1) for wait in ran.waits]} s{more}",
         file=sys.stderr, flush=True,
     )  # fmt: skip
 
 
 def _is_good(row: tuple[str, ...]) -> bool:
     cells = dict(zip(HEAD, row, strict=True))
-    return all(cells[what] == "0" for what in ("twice", "out of order", "wrong", "no result"))
+    return all(
+        cells[what] == "0" for what in ("twice", "out of order", "wrong", "no result")
+    )
 
 
 def main(only: str = "", many: int = ROWS, kills: int = KILLS, seed: int = 1) -> bool:
@@ -422,7 +481,9 @@ def main(only: str = "", many: int = ROWS, kills: int = KILLS, seed: int = 1) ->
         if package == "pyspark" and shutil.which("java") is None:
             python = None
         if python is None:
-            absent.append(f"{NAMES[name]}: not run, because {package} is not installed here.")
+            absent.append(
+                f"{NAMES[name]}: not run, because {package} is not installed here."
+            )
             continue
         rows.append(measure(python, name, many, kills, seed))
     print("\n".join(["  ".join(row) for row in rows] + absent))  # noqa: T201 - a session's output
