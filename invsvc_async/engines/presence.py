@@ -16,7 +16,7 @@ import asyncio
 import os
 import stat
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -61,9 +61,23 @@ async def present(client: Client) -> AsyncGenerator[None]:
 
 
 def _is_of_use(journal: ClientJournal | None) -> bool:
-    """Return whether workers share *journal*, and this machine has a folder in memory."""
+    """Return whether workers share *journal*, and this machine has a folder in memory, with locks."""
     is_shared = journal is not None and journal.is_shared
-    return is_shared and sys.platform == "linux" and MEMORY.is_dir()
+    return is_shared and sys.platform == "linux" and _has_locks(MEMORY)
+
+
+def _has_locks(folder: Path) -> bool:
+    """Return whether a second lock of a file in *folder* is refused. If not, locks prove nothing."""
+    path = folder / f"invsvc-try-{uuid4().hex}"
+    first, second = WhileOpen(path), WhileOpen(path)
+    try:
+        first.acquire()
+        return not second.acquire()
+    except OSError:
+        return False
+    finally:
+        second.release()
+        first.release()
 
 
 class _Presence:
@@ -72,7 +86,10 @@ class _Presence:
     def __init__(self, journal: ClientJournal) -> None:
         self._journal = journal
         self._name = uuid4().hex
-        self._lock: WhileOpen | None = None  # once the journal is open
+        self._folder: (
+            Path  # once the journal is open, as the lock of this process's file
+        )
+        self._lock: WhileOpen | None = None
         self._shown = ""  # the token in the file
         self._dead: set[str] = set()  # tokens of lanes that are to be released
 
@@ -92,15 +109,18 @@ class _Presence:
 
     def end(self) -> None:
         """Delete the file: this process is about to leave its lane by itself."""
-        if self._lock is not None:
-            self._lock.release()
+        if self._lock is None:
+            return
+        self._lock.release()
+        with suppress(OSError):  # there are others
+            self._folder.rmdir()
 
     async def _look(self) -> None:
         lane = await self._journal.own_lane()
         store: Any = lane.leases.store  # Any: one in PostgreSQL, which has a schema
-        folder = _own_folder(store.schema)
-        self._show(lane.token, folder / self._name)
-        others = (path for path in folder.iterdir() if path.name != self._name)
+        self._folder = _own_folder(store.schema)
+        self._show(lane.token, self._folder / self._name)
+        others = (path for path in self._folder.iterdir() if path.name != self._name)
         self._dead.update(filter(None, map(_token_of_dead, others)))
         for token in [*self._dead]:
             await release_lanes(store, [token])
@@ -111,9 +131,8 @@ class _Presence:
     def _show(self, token: str, path: Path) -> None:
         """Write the token of this process's lane into its file, if that has changed."""
         if self._lock is None:
-            lock = WhileOpen(path)
-            lock.acquire()
-            self._lock = lock
+            self._lock = WhileOpen(path)
+            self._lock.acquire()
         if token != self._shown:
             write_private(path, token)
             self._shown = token

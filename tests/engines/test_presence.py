@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from invsvc_async.engines import presence
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.rows import send_rows
 from invsvc_async.simulator import Faults
+from invsvc_async.storage import file_lock
 from invsvc_async.testing import serving
 from tests.engines.rows_child import made as made_as_the_child, rows_of, write_of
 from tests.support.database import connected, database
@@ -98,6 +100,21 @@ def test_worker_that_is_stopped(service, journal, worker):
         while lent.portal.call(owners(lent.portal)) == {owner}:
             pass
         assert lent.portal.call(owners(lent.portal)) == {None}
+
+
+def test_system_without_locks(service, journal, worker, monkeypatch):
+    """There, everybody gets each lock, which proves nothing: no lane is released."""
+
+    def without_locks(_number):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(file_lock, "_lock", without_locks)
+
+    def make():
+        return made_as_the_child(service.base_url, service.api_key, journal)
+
+    with portal_of(make, keep=False) as lent:
+        assert None not in lent.portal.call(owners(lent.portal))
 
 
 def test_worker_that_leaves(service, journal):

@@ -26,6 +26,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -475,9 +476,9 @@ def main(only: str = "", many: int = ROWS, kills: int = KILLS, seed: int = 1) ->
     """Run each engine, print the table, and return whether all is well."""
     rows, absent = [HEAD], []
     for name, package in PACKAGES.items():
-        if only not in {"", name}:
+        if only not in {"", name, package}:
             continue
-        python = elsewhere(package)
+        python = sys.executable if find_spec(package) else elsewhere(package)
         if package == "pyspark" and shutil.which("java") is None:
             python = None
         if python is None:
@@ -486,7 +487,10 @@ def main(only: str = "", many: int = ROWS, kills: int = KILLS, seed: int = 1) ->
             )
             continue
         rows.append(measure(python, name, many, kills, seed))
-    print("\n".join(["  ".join(row) for row in rows] + absent))  # noqa: T201 - a session's output
+    lines = [
+        "  ".join(cells) for cells in zip(*rows, strict=True)
+    ]  # a column for each engine
+    print("\n".join(lines + absent))  # noqa: T201 - a session's output
     return all(map(_is_good, rows[1:])) and len(rows) > 1
 
 
