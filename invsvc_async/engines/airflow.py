@@ -48,10 +48,9 @@ from __future__ import annotations
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
-import attrs
-
 from invsvc_async.client import Client
 from invsvc_async.engines.again import runs_again
+from invsvc_async.engines.airflow_connection import client_of_connection
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.sender import check_journal
 from invsvc_async.engines.task_writes import (
@@ -62,7 +61,6 @@ from invsvc_async.engines.task_writes import (
 )
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import ConfigurationError, InvsvcError
-from invsvc_async.transport.credentials import ApiKey
 
 require("apache-airflow-task-sdk", 1, 1)
 from airflow.sdk import (  # noqa: E402 - of a version that fits
@@ -177,27 +175,6 @@ class InvsvcHook(BaseHook):  # pyright: ignore[reportGeneralTypeIssues]  # witho
 
     def _from(self, conn_id: str) -> Callable[[], Client]:
         return client_of_connection(self.get_connection(conn_id))
-
-
-@attrs.frozen
-class _OfConnection:
-    """Makes the client of a connection. Two of equal connections are equal, and share a client."""
-
-    host: str
-    password: str = attrs.field(repr=False)
-    settings: tuple[tuple[str, Any], ...] = attrs.field(repr=False)
-
-    def __call__(self) -> Client:
-        return Client(self.host, ApiKey(self.password), **dict(self.settings))
-
-
-def client_of_connection(connection: Any) -> Callable[[], Client]:
-    """Return what makes the client of a *connection* of Airflow. Any: of the engine."""
-    extra: dict[str, Any] = connection.extra_dejson
-    settings = tuple(
-        (name, extra[name]) for name in ("journal", "team") if name in extra
-    )
-    return _OfConnection(connection.host, connection.password, settings)
 
 
 class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIssues]  # as above

@@ -16,15 +16,17 @@ import pkgutil
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook  # of a version that `engines.airflow` has checked
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
 from invsvc_async.engines.again import runs_again
-from invsvc_async.engines.airflow import client_of_connection
+from invsvc_async.engines.airflow_connection import client_of_connection
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.sender import check_journal
 from invsvc_async.engines.task_writes import task_result
+from invsvc_async.engines.versions import require
 from invsvc_async.errors import ConfigurationError, InvsvcError
+
+require("apache-airflow-core", 3, 1)
+from airflow.sdk import BaseHook  # noqa: E402 - of a version that fits
+from airflow.triggers.base import BaseTrigger, TriggerEvent  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -117,6 +117,18 @@ def test_system_without_locks(service, journal, worker, monkeypatch):
         assert None not in lent.portal.call(owners(lent.portal))
 
 
+def test_where_there_is_no_such_folder(service, journal, worker, monkeypatch, tmp_path):
+    """As on other systems than Linux, the lane of a killed worker stays its own until its silence is over."""
+    kill(worker)
+    monkeypatch.setattr(presence, "MEMORY", tmp_path / "none")
+
+    def make():
+        return made_as_the_child(service.base_url, service.api_key, journal)
+
+    with portal_of(make, keep=False) as lent:
+        assert None not in lent.portal.call(owners(lent.portal))
+
+
 def test_worker_that_leaves(service, journal):
     """Nothing of it is left in the folder."""
 
