@@ -60,9 +60,8 @@ def kill(child):
 
 async def owners(portal):
     """Return the tokens of the lanes of all processes but this one."""
-    journal = (
-        portal.client._view.core.writes.journal
-    )  # reaches: what the journal has of others
+    # reaches: what the journal has of others
+    journal = portal.client._view.core.writes.journal
     lane = await journal.own_lane()
     schema = lane.leases.store.schema
     async with connected() as connection:
@@ -108,6 +107,7 @@ def test_system_without_locks(service, journal, worker, monkeypatch):
     def without_locks(_number):
         raise OSError(errno.ENOLCK, "no locks")
 
+    # reaches: a file system without locks
     monkeypatch.setattr(file_lock, "_lock", without_locks)
 
     def make():
