@@ -52,10 +52,12 @@ __all__ = ["KeyedTask"]
 T = TypeVar("T")
 
 
-@worker_process_shutdown.connect(weak=False)
 def _leave(**_told: object) -> None:
     """Close the client of a process that Celery ends, which it does by ``os._exit``."""
     close_portals()
+
+
+worker_process_shutdown.connect(_leave, weak=False)
 
 
 class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without the engine

@@ -143,14 +143,15 @@ def _own_folder(journal: str) -> Path:
     Return the folder of the workers of a *journal* on this machine, which belongs to this user alone.
 
     Raises:
-        OSError: It cannot be made, or belongs to another user.
+        OSError: It cannot be made, or others may use it.
     """
     folder = MEMORY / f"invsvc-workers-{os.geteuid()}"
     for each in (folder, folder / journal):
         each.mkdir(mode=0o700, exist_ok=True)
         found = each.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise PermissionError(f"{each} belongs to another user")
+        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        if not is_own or found.st_mode & 0o077:
+            raise PermissionError(f"{each} is not of this user alone")
     return folder / journal
 
 
