@@ -48,8 +48,6 @@ nox.options.download_python = "never"
 
 # what engines need beside themselves
 FOR_ENGINES = {
-    # with newer ones, its 3.2 runs no task
-    "apache-airflow": ("cadwyn<8", "fastapi<0.137", "pydantic<2.14"),
     "distributed": ("dask[dataframe]", "pandas<3"),
     "pyspark": ("pandas<3",),
     "ray": ("ray[data]", "pandas<3"),

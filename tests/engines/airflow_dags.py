@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from airflow.sdk import dag, get_current_context, task
 
@@ -88,31 +87,4 @@ def connected() -> None:
     )  # fmt: skip
 
 
-@dag(schedule=None, start_date=START)
-def deferred() -> None:
-    journey = os.environ.get("JOURNEY", "jrn_1")
-    how = {"operation": "journeys.update", "client": made, "deferrable": True, **AGAIN}
-    InvsvcWriteOperator(
-        task_id="renamed", arguments={"journey": journey, "name": "{{ run_id }}"}, **how
-    )
-    InvsvcWriteOperator(
-        task_id="refused", arguments={"journey": "jrn_gone", "name": "x"}, **how
-    )
-    of_connection = {
-        **how,
-        "conn_id": "billing",
-        "arguments": {"journey": journey, "name": "y"},
-    }
-    if "AIRFLOW_CONN_BILLING" in os.environ:
-        InvsvcWriteOperator(task_id="connected", **of_connection)
-    nobody = {
-        **how,
-        "client": partial(made),
-        "arguments": {"journey": journey, "name": "z"},
-    }
-    InvsvcWriteOperator(task_id="nowhere", **nobody)
-
-
-DAGS = {
-    each().dag_id: each for each in (mapped, keyless, operators, connected, deferred)
-}
+DAGS = {each().dag_id: each for each in (mapped, keyless, operators, connected)}

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from invsvc_async import InvsvcError
 from invsvc_async.testing import serving
 from tests.engines.programs import program_of
 from tests.support.database import database
@@ -151,29 +150,6 @@ def test_connection(service, monkeypatch):
     _, _, found = ran("connected")
     assert found == {("renamed", -1): ("success", 1)}
     assert len(service.ledger.effects("journeys.update")) == 1
-
-
-def test_deferred_tasks(service, monkeypatch):
-    """The triggerer sends them, under keys that a retry has again; what is refused is not tried again."""
-    monkeypatch.setenv("JOURNEY", service.seed_journey()["id"])
-    extra = {"journal": os.environ["INVSVC_JOURNAL"]}
-    connection = {"host": service.base_url, "password": service.api_key, "extra": extra}
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_BILLING", json.dumps({"conn_type": "invsvc", **connection})
-    )
-    _, run_id, found = ran("deferred")
-    assert found == {
-        ("renamed", -1): ("success", 1), ("refused", -1): ("failed", 1),
-        ("connected", -1): ("success", 1), ("nowhere", -1): ("failed", 1),
-    }  # fmt: skip
-    names = [each.body["name"] for each in service.ledger.effects("journeys.update")]
-    assert sorted(names) == sorted([run_id, "y"])
-
-    renamed = airflow_dags.DAGS["deferred"]().task_dict["renamed"]
-    with pytest.raises(
-        InvsvcError, match="ServerError: 500"
-    ):  # so that it is tried again
-        renamed.execute_complete({}, {"error": "ServerError: 500", "runs_again": True})
 
 
 def test_program_of_the_docstring(service, monkeypatch):
