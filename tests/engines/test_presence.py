@@ -120,6 +120,7 @@ def test_system_without_locks(service, journal, worker, monkeypatch):
 def test_where_there_is_no_such_folder(service, journal, worker, monkeypatch, tmp_path):
     """As on other systems than Linux, the lane of a killed worker stays its own until its silence is over."""
     kill(worker)
+    # reaches: another system
     monkeypatch.setattr(presence, "MEMORY", tmp_path / "none")
 
     def make():
