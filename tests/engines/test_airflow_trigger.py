@@ -48,7 +48,7 @@ def operator(monkeypatch):
 
     def make(journey, name, client=made):
         return airflow.InvsvcWriteOperator(
-            task_id="rename", operation="journeys.update", client=client, deferrable=True,
+            task_id="rename", operation="journeys.update", client=client, deferrable=True, key=name,
             arguments={"journey": journey, "name": name},
         )  # fmt: skip
 
