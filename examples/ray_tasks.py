@@ -13,7 +13,7 @@ from functools import cache
 import ray
 
 from invsvc_async import Client, Portal, Webhook
-from invsvc_async.engines.again import RUN_AGAIN
+from invsvc_async.engines.again import RUN_AGAIN, overtaken_is_final
 
 
 def keep_secret(key: str, webhook: Webhook) -> None:
@@ -26,10 +26,11 @@ def portal() -> Portal:
     return Portal(lambda: Client.from_env(on_secret=keep_secret)).__enter__()
 
 
-# Ray runs it again if its worker is killed, and after these errors.
+# Ray runs it again if its worker is killed, and after these errors; not if a newer write was sent.
 @ray.remote(max_retries=20, retry_exceptions=[*RUN_AGAIN])
 def register(order: str, url: str) -> str:
     """Create a webhook, and return its id: ``ray.get(register.remote(order, url))``."""
     here = portal()
     write = here.client.webhooks.create(url=url, events=["invoice.created"])
-    return here.call(write.keyed(f"register-{order}")).id
+    with overtaken_is_final():
+        return here.call(write.keyed(f"register-{order}")).id

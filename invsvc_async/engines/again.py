@@ -6,6 +6,7 @@ The engines' modules, the examples and the page *Write from a task engine* have 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.errors import (
@@ -22,7 +23,7 @@ from invsvc_async.reconcile.outcome import WriteError
 from invsvc_async.web import has_newer_write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 # All others, such as InvalidRequestError or WriteSupersededError, fail again. So does a WriteNotAppliedError
 # of a write that a newer one has overtaken, which no class tells: see `is_overtaken`.
@@ -57,6 +58,29 @@ def is_overtaken(error: BaseException | None) -> bool:
     of one run: the next one does the write anew.
     """
     return isinstance(error, WriteError) and has_newer_write(error.outcome)
+
+
+class OvertakenError(InvsvcError):
+    """
+    A newer write has overtaken that of the task, so no further run sends it.
+
+    It is not in ``RUN_AGAIN``.
+    """
+
+
+@contextmanager
+def overtaken_is_final() -> Generator[None]:
+    """
+    Raise ``OvertakenError`` instead of the error of a write that a newer one has overtaken.
+
+    For engines that know by classes alone after which errors to run a task again, such as Ray.
+    """
+    try:
+        yield
+    except WriteNotAppliedError as error:
+        if is_overtaken(error):
+            raise OvertakenError(str(error)) from error
+        raise
 
 
 def seconds_before(error: BaseException, runs: int) -> float | None:

@@ -46,16 +46,21 @@ that is cleared while it runs goes on, because its write may be under way.
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
 from invsvc_async.client import Client
 from invsvc_async.engines.again import runs_again
+from invsvc_async.engines.airflow_connection import client_of_connection
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.sender import check_journal
-from invsvc_async.engines.task_writes import task_key, task_result
+from invsvc_async.engines.task_writes import (
+    check_call,
+    task_key,
+    task_result,
+    told_of_names,
+)
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import ConfigurationError, InvsvcError
-from invsvc_async.transport.credentials import ApiKey
 
 require("apache-airflow-task-sdk", 1, 1)
 from airflow.sdk import (  # noqa: E402 - of a version that fits
@@ -66,7 +71,7 @@ from airflow.sdk import (  # noqa: E402 - of a version that fits
 from airflow.sdk.exceptions import AirflowFailException  # noqa: E402 - as above
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Mapping
 
     from invsvc_async.engines.results import Plain
     from invsvc_async.portal import Portal
@@ -111,7 +116,7 @@ class InvsvcHook(BaseHook):  # pyright: ignore[reportGeneralTypeIssues]  # witho
 
     @property
     def client(self) -> Client:
-        """The client. Its methods return writes for :meth:`send`; ``call`` of a portal reads."""
+        """The client. Its methods return writes for :meth:`send`, and reads for :meth:`call`."""
         return self._opened().client
 
     def get_conn(self) -> Client:
@@ -130,8 +135,21 @@ class InvsvcHook(BaseHook):  # pyright: ignore[reportGeneralTypeIssues]  # witho
             AirflowFailException: The write failed, and would fail again.
             InvsvcError: It failed, and the task runs again if it has ``retries``.
         """
-        with closing(write), _final():
+        with closing(write), _final(), told_of_names("key"):
             return self._opened().call(write.keyed(_key_here(key)))
+
+    def call(self, awaitable: Awaitable[T]) -> T:
+        """
+        Await what a method of :attr:`client` returns, such as a read, and return its result.
+
+        A write without a key, which each try would do anew, is refused: that is for :meth:`send`.
+
+        Raises:
+            AirflowFailException, InvsvcError: As :meth:`send`.
+        """
+        with _final():
+            check_call(awaitable)
+            return self._opened().call(awaitable)
 
     def result(self, line: Mapping[str, Any], *, key: str = "") -> dict[str, Plain]:
         """
@@ -156,10 +174,7 @@ class InvsvcHook(BaseHook):  # pyright: ignore[reportGeneralTypeIssues]  # witho
         return self._portal
 
     def _from(self, conn_id: str) -> Callable[[], Client]:
-        found: Any = self.get_connection(conn_id)  # Any: of the engine
-        extra: dict[str, Any] = found.extra_dejson
-        settings = {name: extra[name] for name in ("journal", "team") if name in extra}
-        return lambda: Client(found.host, ApiKey(found.password), **settings)
+        return client_of_connection(self.get_connection(conn_id))
 
 
 class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIssues]  # as above
@@ -169,6 +184,9 @@ class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIss
     It returns the fields of ``RowResult`` but for the secret. *key*, of the data, is needed if it is mapped:
     ``InvsvcWriteOperator.partial(task_id=…, operation=…).expand_kwargs(rows)``, where each row has
     ``arguments`` and ``key``. All three are templates. *conn_id* and *client* are those of the hook.
+
+    With *deferrable*, the triggerer sends the write, and no worker waits while a lost answer is settled.
+    *client* is then a function of a module that the triggerer has.
     """
 
     template_fields: ClassVar[tuple[str, ...]] = ("operation", "arguments", "key")
@@ -181,9 +199,11 @@ class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIss
         key: str = "",
         conn_id: str | None = None,
         client: Callable[[], Client] = Client.from_env,
+        deferrable: bool = False,
         **settings: Any,  # Any: those of all operators
     ) -> None:
         super().__init__(**settings)
+        self.deferrable = deferrable
         self.operation = operation
         self.arguments = arguments
         self.key = key
@@ -191,11 +211,41 @@ class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIss
         self.client = client
 
     def execute(self, context: object) -> dict[str, Plain]:
-        """Send the write, and return what is told of it."""
+        """Send the write, or have the triggerer send it, and return what is told of it."""
         del context
         line = {"operation": self.operation, "arguments": self.arguments}
+        if self.deferrable:
+            self._defer(line)
         with InvsvcHook(self.conn_id, client=self.client) as invsvc:
             return invsvc.result(line, key=self.key)
+
+    def _defer(self, line: dict[str, Any]) -> NoReturn:
+        from invsvc_async.engines.airflow_trigger import InvsvcWriteTrigger, path_of
+
+        with _final():
+            trigger = InvsvcWriteTrigger(
+                line, _key_here(self.key), path_of(self.client), self.conn_id
+            )
+        self.defer(trigger=trigger, method_name="execute_complete")
+        raise AssertionError("a deferred task goes no further")
+
+    def execute_complete(
+        self, context: object, event: Mapping[str, Any]
+    ) -> dict[str, Plain]:
+        """
+        Return what the triggerer tells of the write.
+
+        Raises:
+            AirflowFailException: The write failed, and would fail again.
+            InvsvcError: It failed, and the task runs again if it has ``retries``.
+        """
+        del context
+        if "result" in event:
+            found: dict[str, Plain] = event["result"]
+            return found
+        if event["runs_again"]:
+            raise InvsvcError(event["error"])
+        raise AirflowFailException(event["error"])
 
 
 @contextmanager

@@ -29,20 +29,35 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async.client import Client
 from invsvc_async.engines.again import RUN_AGAIN, is_overtaken
-from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.task_writes import client_of_process
+from invsvc_async.engines.portals import close_portals, portal_of
+from invsvc_async.engines.task_writes import (
+    check_call,
+    client_of_process,
+    told_of_names,
+)
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import ConfigurationError
 
 require("celery", 5, 3)
 from celery import Task  # noqa: E402 - of a version that fits
+from celery.signals import worker_process_shutdown  # noqa: E402 - as above
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from invsvc_async.writes.write import Write
 
 __all__ = ["KeyedTask"]
 
 T = TypeVar("T")
+
+
+def _leave(**_told: object) -> None:
+    """Close the client of a process that Celery ends, which it does by ``os._exit``."""
+    close_portals()
+
+
+worker_process_shutdown.connect(_leave, weak=False)
 
 
 class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without the engine
@@ -88,7 +103,7 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
     @property
     def client(self) -> Client:
         """
-        The client of this process. Its methods return writes for :meth:`send`.
+        The client of this process. Its methods return writes for :meth:`send`, and reads for :meth:`call`.
 
         Raises:
             ConfigurationError: It has no journal that workers share.
@@ -110,5 +125,15 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
                 "key: the task has no id, because it was called as a function. Use delay or apply_async."
             )
         key = f"{task}/{name}" if name else task
+        with told_of_names("name"):
+            return self.call(write.keyed(key))
+
+    def call(self, awaitable: Awaitable[T]) -> T:
+        """
+        Await what a method of :attr:`client` returns, such as a read, and return its result.
+
+        A write without a key, which each run would do anew, is refused: that is for :meth:`send`.
+        """
+        check_call(awaitable)
         with portal_of(self.make_client, keep=True) as lent:
-            return lent.portal.call(write.keyed(key))
+            return lent.portal.call(awaitable)

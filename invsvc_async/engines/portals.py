@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.engines.places import RowPlaces
+from invsvc_async.engines.presence import present
 from invsvc_async.portal import Portal
 
 if TYPE_CHECKING:
@@ -48,6 +49,17 @@ def _settings_digest() -> bytes:
     ).digest()
 
 
+def _opened(client: Callable[[], Client]) -> Portal:
+    """Open a portal, whose process other workers of this machine see, and that sees theirs."""
+    portal = Portal(client).__enter__()
+    try:
+        portal.enter(present(portal.client))
+    except BaseException:
+        portal.__exit__(None, None, None)
+        raise
+    return portal
+
+
 class _Portals:
     """The open portals of one process. Those that nobody uses are closed when another one is opened."""
 
@@ -62,7 +74,7 @@ class _Portals:
             found = next((each for each in self._open if each.made_by == made_by), None)
             if found is None:
                 self._close_unused()
-                found = OpenPortal(made_by, Portal(client).__enter__())
+                found = OpenPortal(made_by, _opened(client))
                 self._open.append(found)
             found.users += 1
             return found
@@ -79,6 +91,11 @@ class _Portals:
         self._lock = threading.Lock()
         self._open = []
 
+    def close(self) -> None:
+        """Close what nobody uses, because the process is about to end."""
+        with self._lock:
+            self._close_unused()
+
     def _close_unused(self) -> None:
         for unused in [each for each in self._open if not each.users]:
             self._open.remove(unused)
@@ -88,6 +105,11 @@ class _Portals:
 _portals = _Portals()
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_portals.forget)
+
+
+def close_portals() -> None:
+    """Close the portals that nobody uses: for processes that end without what Python does at its end."""
+    _portals.close()
 
 
 @contextmanager

@@ -36,7 +36,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from invsvc_async.client import Client
 from invsvc_async.engines.again import seconds_before
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.task_writes import client_of_process, task_key
+from invsvc_async.engines.task_writes import (
+    check_call,
+    client_of_process,
+    task_key,
+    told_of_names,
+)
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import ConfigurationError
 
@@ -47,7 +52,7 @@ from procrastinate import (  # noqa: E402 - of a version that fits
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from invsvc_async.writes.write import Write
 
@@ -97,7 +102,7 @@ class KeyedJobs:
     @property
     def client(self) -> Client:
         """
-        The client of this process. Its methods return writes for :meth:`send`.
+        The client of this process. Its methods return writes for :meth:`send`, and reads for :meth:`call`.
 
         Raises:
             ConfigurationError: It has no journal that workers share.
@@ -119,9 +124,19 @@ class KeyedJobs:
             raise ConfigurationError(
                 "key: the job has no id, because it is not stored. Use defer_async."
             )
-        keyed = write.keyed(task_key(f"job-{job}", name))
+        with told_of_names("name"):
+            return await self.call(write.keyed(task_key(f"job-{job}", name)))
+
+    async def call(self, awaitable: Awaitable[T]) -> T:
+        """
+        Await what a method of :attr:`client` returns, such as a read, and return its result.
+
+        The client has a loop of its own, so its methods cannot be awaited in a job without this. A write
+        without a key, which each run would do anew, is refused: that is for :meth:`send`.
+        """
+        check_call(awaitable)
         with portal_of(self._make, keep=True) as lent:
-            return await asyncio.wrap_future(lent.portal.submit(keyed))
+            return await asyncio.wrap_future(lent.portal.submit(awaitable))
 
     async def _run_stalled(self, timestamp: int) -> None:
         """Retry the jobs of workers that were killed; procrastinate's *timestamp* is not used."""

@@ -267,9 +267,9 @@ def check_journal(client: Client, *, several: bool) -> None:
     """
     journal: Any = client._view.core.writes.journal  # noqa: SLF001 - as above
     if keys_of(journal) is None:
+        advice = "" if several else "Use journal='calls.db' for one process. "
         raise ConfigurationError(
-            "journal: the client has none, so nobody would know which rows were sent. Make it with "
-            f"journal='calls.db' for one process. {_SHARE}"
+            f"journal: the client has none, so nobody would know what was sent. {advice}{_SHARE}"
         )
     if several and not journal.is_shared:
         raise ConfigurationError(

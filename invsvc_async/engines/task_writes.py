@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import RowResult, log
 from invsvc_async.engines.sender import check_journal
+from invsvc_async.errors import ConfigurationError, KeyConflictError
+from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from invsvc_async.client import Client
     from invsvc_async.engines.results import Plain
@@ -31,6 +34,33 @@ def client_of_process(make: Callable[[], Client]) -> Client:
         client = lent.portal.client
         check_journal(client, several=True)
         return client
+
+
+def check_call(awaitable: object) -> None:
+    """
+    Check that *awaitable* is no write without a key, which each run of a task would do anew.
+
+    Raises:
+        ConfigurationError: It is one.
+    """
+    if isinstance(awaitable, Write) and awaitable._spec.key is None:  # noqa: SLF001 - the package's own
+        awaitable.close()
+        raise ConfigurationError(
+            "call: the write has no key, so each run of the task would do it anew. Use send."
+        )
+
+
+@contextmanager
+def told_of_names(argument: str) -> Generator[None]:
+    """Add to the error of a key that has another write that a second write of a task needs *argument*."""
+    try:
+        yield
+    except KeyConflictError as error:
+        error.add_note(
+            "key: a second write of a task has the key of the first. Give it one of its own: "
+            f"send(write, {argument}=…)."
+        )
+        raise
 
 
 def task_key(*parts: str) -> str:

@@ -75,9 +75,11 @@ from invsvc_async.engines.again import (
 )
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.task_writes import (
+    check_call,
     client_of_process,
     task_key,
     task_result,
+    told_of_names,
 )
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import RateLimitedError, WriteNotAppliedError
@@ -120,7 +122,7 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
     @property
     def client(self) -> Client:
         """
-        The client of this process. Its methods return writes for :meth:`send`.
+        The client of this process. Its methods return writes for :meth:`send`, and reads for :meth:`call`.
 
         Raises:
             ConfigurationError: It has no journal that workers share.
@@ -140,8 +142,22 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
             ApplicationError: The service limits requests, and said when to come back; or a newer write has
                 overtaken this one.
         """
+        with told_of_names("name"):
+            return await self.call(write.keyed(_key(key, name)))
+
+    async def call(self, awaitable: Awaitable[T]) -> T:
+        """
+        Await what a method of :attr:`client` returns, such as a read, and return its result.
+
+        The client has a loop of its own, so its methods cannot be awaited in an activity without this. A
+        write without a key, which each attempt would do anew, is refused: that is for :meth:`send`.
+
+        Raises:
+            ApplicationError, InvsvcError: As :meth:`send`.
+        """
+        check_call(awaitable)
         with _told():
-            return await self._sent(write.keyed(_key(key, name)))
+            return await self._sent(awaitable)
 
     def _own_activity(self) -> Callable[..., Any]:  # Any: plain values
         """Return the activity for writes as data."""

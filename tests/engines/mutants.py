@@ -19,7 +19,16 @@ from tests.durable.mutants import noticed_by
 from tests.support.mutation import ROOT, judge, mutants_in
 
 TESTS = {
-    "rows": (("0", ["tests/engines/test_rows.py", "tests/engines/test_places.py"]),),
+    "rows": (
+        (
+            "0",
+            [
+                "tests/engines/test_rows.py",
+                "tests/engines/test_places.py",
+                "tests/engines/test_presence.py",
+            ],
+        ),
+    ),
     "tasks": (("0", []),),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from invsvc_async import (
@@ -21,7 +23,9 @@ from invsvc_async import (
 from invsvc_async.engines.again import (
     MOST_RUNS,
     RUN_AGAIN,
+    OvertakenError,
     failing_again,
+    overtaken_is_final,
     runs_again,
     seconds_before,
 )
@@ -81,6 +85,8 @@ async def test_write_that_had_no_effect(service, keyed):
     with pytest.raises(WriteNotAppliedError) as caught:
         outcome.unwrap()
     assert runs_again(caught.value)
+    with pytest.raises(WriteNotAppliedError), overtaken_is_final():
+        outcome.unwrap()
     assert RowResult.of("order-1", outcome).runs_again
     assert names(service) == []
 
@@ -103,6 +109,10 @@ async def test_write_that_a_newer_one_has_overtaken(service, keyed):
         assert not runs_again(caught.value)
         assert seconds_before(caught.value, 1) is None
         assert not RowResult.of("older", outcome).runs_again
+        # for engines that know classes alone
+        with pytest.raises(OvertakenError) as final, overtaken_is_final():
+            outcome.unwrap()
+        assert not isinstance(copy.copy(final.value), RUN_AGAIN)
     assert names(service) == ["newer"]
     assert service.arrivals("journeys.update") == arrived
 

@@ -108,8 +108,9 @@ def test_task_whose_write_is_overtaken(service):
 def test_two_writes_of_a_task(service, register):
     """The second needs a name; without one, its key has another write."""
     register.apply((URL,), task_id="order-17", throw=True)
-    with pytest.raises(KeyConflictError):
+    with pytest.raises(KeyConflictError) as caught:
         register.apply((f"{URL}/b",), task_id="order-17", throw=True)
+    assert "send(write, name=…)" in caught.value.__notes__[0]
     register.apply((f"{URL}/b", "b"), task_id="order-17", throw=True)
     assert len(service.ledger.effects("webhooks.create")) == 2
 
@@ -126,4 +127,22 @@ def test_file_as_journal(service, register, monkeypatch, tmp_path):
     monkeypatch.setenv("INVSVC_JOURNAL", str(tmp_path / "calls.db"))
     with pytest.raises(ConfigurationError, match="a file belongs to one process"):
         register.apply((URL,), task_id="order-17", throw=True)
+    assert not service.ledger.effects()
+
+
+def test_read_in_a_task(service):
+    """``call`` returns its result; a write without a key is refused, and nothing is sent."""
+    app = Celery("tasks", broker="memory://", set_as_current=False)
+
+    @app.task(base=Quick, bind=True, name="read")
+    def read(task):
+        return task.call(task.client.users.get("usr_1")).id
+
+    @app.task(base=Quick, bind=True, name="unkeyed")
+    def unkeyed(task):
+        return task.call(task.client.journeys.update("jrn_1", name="May"))
+
+    assert read.apply((), task_id="read-1", throw=True).get() == "usr_1"
+    with pytest.raises(ConfigurationError, match="call: the write has no key"):
+        unkeyed.apply((), task_id="unkeyed-1", throw=True)
     assert not service.ledger.effects()

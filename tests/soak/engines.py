@@ -411,7 +411,7 @@ async def _waits(
     ]
 
 
-def _elsewhere(package: str) -> str | None:
+def elsewhere(package: str) -> str | None:
     """Return the Python of the environment in ``$ENGINES`` that has *package*."""
     found = Path(os.environ.get("ENGINES", ".nox")).glob(
         f"*/lib/python*/site-packages/{package}/__init__.py"
@@ -448,7 +448,7 @@ async def main(only: str = "", tasks: int = 40, seed: int = 1) -> bool:
             continue
         if importlib.util.find_spec(package) is not None:
             rows.append((await run(engine_type, tasks, seed)).cells())
-        elif (python := _elsewhere(package)) is not None:
+        elif (python := elsewhere(package)) is not None:
             row = await _row_from(python, package, tasks, seed)
             rows.append(row or (engine_type.name, *["no end"] * (len(HEAD) - 1)))
         else:

@@ -116,6 +116,7 @@ def test_code_of_users(tool, tmp_path):
 OF_ENGINES = {
     "airflow.InvsvcHook",
     "airflow.InvsvcWriteOperator",
+    "airflow_trigger.InvsvcWriteTrigger",
     "celery.KeyedTask",
     "procrastinate._RunAgain",
     "temporal.InvsvcPlugin",
