@@ -43,7 +43,7 @@ def operations_table(report: Report) -> TableView:
 
 def report_in_words(report: Report) -> list[tuple[str, str]]:
     """Return names and texts of what people are shown of the whole store."""
-    return [*_amounts(report), *_troubles(report)]
+    return [*_amounts(report), *_troubles(report), *_to_look_at(report)]
 
 
 def _amounts(report: Report) -> Iterator[tuple[str, str]]:
@@ -65,8 +65,7 @@ def _amounts(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _troubles(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield what went wrong or slowly, and what a person has to look at."""
-    summary = report.summary
+    """Yield what went wrong or slowly."""
     if report.faults:
         found = report.faults.most_common(8)
         yield "failures", ", ".join(f"{count:,} x {kind}" for kind, count in found)
@@ -78,7 +77,11 @@ def _troubles(report: Report) -> Iterator[tuple[str, str]]:
     if killed:
         of = f"{killed:,} of {len(report.runs):,} processes"
         yield "killed", f"{of}, or their machines were lost"
-    if summary.open_inputs:
+
+
+def _to_look_at(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield what a person has to look at."""
+    if report.summary.open_inputs:
         yield "input", INPUT_INCOMPLETE
     if report.kind == "batch" and report.secrets_discarded:
         yield "secrets", f"{report.secrets_discarded:,} {_DISCARDED}"

@@ -180,10 +180,9 @@ async def run(
                 options.check_secrets(may_create=writes.has_secrets)
             is_sound = _tell_problems(file, writes, skip_bad=skip_bad)
             if dry_run:
-                code = _tell_check(writes)
-                if writes.has_secrets and options.lacks_place_for_secrets:
-                    note(_SECRETS)
-                return code
+                return _tell_check(
+                    writes, may_lose_secrets=options.lacks_place_for_secrets
+                )
             if not is_sound:
                 fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
                 return Exit.USAGE
@@ -214,7 +213,7 @@ def _tell_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> bool:
     return not writes.bad
 
 
-def _tell_check(writes: FileWrites) -> int:
+def _tell_check(writes: FileWrites, *, may_lose_secrets: bool) -> int:
     names = ("operation", "arguments", "key")
     first = [{name: getattr(each, name) for name in names} for each in writes.first]
     problems = [
@@ -231,6 +230,8 @@ def _tell_check(writes: FileWrites) -> int:
     valid = counted(writes.good, "valid write")
     invalid = counted(writes.bad, "invalid line")
     note(f"{valid}, {invalid}; nothing was sent")
+    if writes.has_secrets and may_lose_secrets:
+        note(_SECRETS)
     return Exit.USAGE if writes.bad else Exit.DONE
 
 
