@@ -142,7 +142,7 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
             *known.open_writes.doubt_others(known.records.of("the line"), "newer")
         )
         assert [intent.newest for intent in client.unsettled] == [False]
-        known.take(client.unsettled[0].identity)
+        known.forget(client.unsettled[0].identity)
         assert client.unsettled == ()
         assert not known.records.of("the line").open
     assert "intent row-0 is no longer in" in caplog.text
