@@ -142,27 +142,6 @@ def _plain_batches(batches: Iterable[Any]) -> Iterator[Any]:
     )
 
 
-class SparkTwins(Spark):
-    """Spark on two hosts of this machine, where a slow task is also run on the other one."""
-
-    more: ClassVar[dict[str, str]] = {
-        "speculation": "true",
-        "speculation.interval": "100ms",
-        "speculation.multiplier": "1.05",
-        "speculation.quantile": "0.2",
-        "speculation.minTaskRuntime": "1s",
-        "executor.memory": "512m",
-        "executor.cores": "1",
-        "driver.host": "127.0.0.1",
-    }
-
-    def __init__(self, stack: ExitStack, rows: list[Row], *, keyed: bool) -> None:
-        from tests.soak.spark_hosts import spark_on_two_hosts
-
-        self.master = stack.enter_context(spark_on_two_hosts())
-        super().__init__(stack, rows, keyed=keyed)
-
-
 class Ray(Engine):
     """Ray Data with two actors."""
 
@@ -329,7 +308,7 @@ def parts_of(rows: list[Row]) -> list[list[Row]]:
 
 
 ENGINES: dict[str, Callable[..., Engine]] = {
-    "spark": Spark, "twins": SparkTwins, "ray": Ray, "dask": Dask, "batch": BatchWorkers,
+    "spark": Spark, "ray": Ray, "dask": Dask, "batch": BatchWorkers,
 }  # fmt: skip
 
 

@@ -55,12 +55,11 @@ FAULTS: Final = Faults(rate=0.05, reads=0.01, late_up_to=0.2, hang=0.3)
 LONG: Final = 1_200.0  # s that nothing takes
 PACKAGES: Final = {
     "spark": "pyspark",
-    "twins": "pyspark",
     "ray": "ray",
     "dask": "distributed",
 }
 NAMES: Final = {
-    "spark": "Spark, local[2]", "twins": "Spark, two hosts, speculation", "ray": "Ray, two actors",
+    "spark": "Spark, local[2]", "ray": "Ray, two actors",
     "dask": "Dask, two processes",
 }  # fmt: skip
 HEAD: Final = (
