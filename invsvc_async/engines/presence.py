@@ -27,7 +27,6 @@ from invsvc_async.durable.store.members import forget, member_of
 from invsvc_async.engines.results import log
 from invsvc_async.errors import InvsvcError
 from invsvc_async.storage.file_lock import WhileOpen
-from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -49,7 +48,7 @@ async def present(client: Client) -> AsyncGenerator[None]:
     if not _is_of_use(journal):
         yield
         return
-    presence = _Presence(journal)
+    presence = Presence(journal)
     await presence.look()
     looking = asyncio.create_task(presence.look_on(), name="invsvc dead workers")
     try:
@@ -80,7 +79,7 @@ def _has_locks(folder: Path) -> bool:
         first.release()
 
 
-class _Presence:
+class Presence:
     """The file of this process, and what it finds in those of others."""
 
     def __init__(self, journal: ClientJournal) -> None:
@@ -119,7 +118,7 @@ class _Presence:
         lane = await self._journal.own_lane()
         store: Any = lane.leases.store  # Any: one in PostgreSQL, which has a schema
         self._folder = _own_folder(store.schema)
-        self._show(lane.token, self._folder / self._name)
+        self.show(lane.token, self._folder / self._name)
         others = (path for path in self._folder.iterdir() if path.name != self._name)
         self._dead.update(filter(None, map(_token_of_dead, others)))
         for token in [*self._dead]:
@@ -128,13 +127,24 @@ class _Presence:
             self._dead.discard(token)
             log.info("a worker of this machine was killed: others take over its writes")
 
-    def _show(self, token: str, path: Path) -> None:
-        """Write the token of this process's lane into its file, if that has changed."""
+    def show(self, token: str, path: Path) -> None:
+        """
+        Write the token of this process's lane into its file, if that has changed.
+
+        The token stands only in a file whose lock this process has: another process takes what is in any
+        other file for that of a dead one.
+
+        Raises:
+            OSError: Another process has the lock at this moment, because it looks, or the file cannot be
+                written.
+        """
         if self._lock is None:
-            self._lock = WhileOpen(path)
-            self._lock.acquire()
+            lock = WhileOpen(path)
+            if not lock.acquire():
+                raise BlockingIOError(f"{path} is looked at")
+            self._lock = lock
         if token != self._shown:
-            write_private(path, token)
+            self._lock.write(token)
             self._shown = token
 
 

@@ -336,6 +336,19 @@ class WhileOpen:
                     return True
             os.close(number)  # its last owner deleted it before it was locked
 
+    def write(self, text: str) -> None:
+        """
+        Write *text* into the locked file, whatever stands at its path by now.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        assert self._file is not None
+        data = text.encode()
+        os.ftruncate(self._file.number, 0)
+        os.lseek(self._file.number, 0, os.SEEK_SET)
+        os.write(self._file.number, data)
+
     def release(self) -> None:
         """Delete the file and release the lock.  A second call, or one in a forked process, does nothing."""
         if self._file is None or self._file.number < 0:

@@ -130,6 +130,48 @@ def test_where_there_is_no_such_folder(service, journal, worker, monkeypatch, tm
         assert None not in lent.portal.call(owners(lent.portal))
 
 
+def is_taken_for_dead(path):
+    """Return whether a process that looks at the file finds the token of a dead one."""
+    lock = file_lock.WhileOpen(path)
+    if not path.exists() or not lock.acquire():
+        return False
+    text = path.read_text()
+    lock.release()
+    return text != ""
+
+
+def test_file_that_is_looked_at_before_it_is_locked(tmp_path):
+    """The token of a living process is in no file whose lock it does not have."""
+    shown = presence.Presence(None)
+    looking = file_lock.WhileOpen(tmp_path / "w")
+    assert looking.acquire()
+    with pytest.raises(BlockingIOError):
+        shown.show("1.2", tmp_path / "w")
+    looking.release()
+    assert not is_taken_for_dead(tmp_path / "w")
+
+    shown.show("1.2", tmp_path / "w")
+    assert (tmp_path / "w").read_text() == "1.2"
+    assert not is_taken_for_dead(tmp_path / "w")
+
+
+def test_file_that_was_deleted(tmp_path):
+    """Another token of a living process is in no new file, which nobody has locked."""
+    shown = presence.Presence(None)
+    shown.show("1.2", tmp_path / "w")
+    (tmp_path / "w").unlink()
+    shown.show("1.3", tmp_path / "w")
+    assert not is_taken_for_dead(tmp_path / "w")
+
+
+def test_token_that_is_shorter_than_the_one_before(tmp_path):
+    """Nothing is left of that one."""
+    shown = presence.Presence(None)
+    for token in ("member.17", "member.2"):
+        shown.show(token, tmp_path / "w")
+        assert (tmp_path / "w").read_text() == token
+
+
 def test_worker_that_leaves(service, journal):
     """Nothing of it is left in the folder."""
 
