@@ -330,7 +330,7 @@ def test_rows_that_are_read_ahead(service, client):
 def test_clients_without_a_fitting_journal(service, tmp_path):
     """It is said in words, before a row is sent."""
     with pytest.raises(
-        ConfigurationError, match=r"journal: the client has none, .* Make it with jour"
+        ConfigurationError, match=r"journal: the client has none, .* Use journal='calls"
     ):
         list(send_rows(rows(1), creates, key="order", client=made(service, None)))
     settings = Settings(write_of=creates, key="order", several=True)
