@@ -463,7 +463,7 @@ async def left_in_flight(service, client, name, key):
     """Send an update whose answer never comes, and cancel it."""
     service.script("journeys.update", "apply, then hang 60")
     await cut_off(service, rename(client, name, key))
-    await until(lambda: not claims_of(client)._leaving)
+    await until(lambda: not claims_of(client)._unfinished)
 
 
 async def test_older_write_is_overtaken_by_a_resolved_one(service, address):
@@ -490,7 +490,7 @@ async def test_older_write_is_done_where_the_newer_one_did_nothing(service, addr
         assert (await rename(client, "old", "old").outcome()).verdict is Verdict.REFUSED
         service.script("journeys.update", "hang 60")
         await cut_off(service, rename(client, "new", "new"))
-        await until(lambda: not claims_of(client)._leaving)
+        await until(lambda: not claims_of(client)._unfinished)
         await client.resolve("new", applied=False, **BY)
         assert (await rename(client, "old", "old").outcome()).applied
     assert [
