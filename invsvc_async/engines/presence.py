@@ -155,21 +155,30 @@ def _own_folder(journal: str) -> Path:
     Raises:
         OSError: It cannot be made, or others may use it.
     """
-    folder = MEMORY / f"invsvc-workers-{os.geteuid()}"
+    user = _user()
+    folder = MEMORY / f"invsvc-workers-{user}"
     for each in (folder, folder / journal):
         each.mkdir(mode=0o700, exist_ok=True)
         found = each.lstat()
-        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == user
         if not is_own or found.st_mode & 0o077:
             raise PermissionError(f"{each} is not of this user alone")
     return folder / journal
+
+
+def _user() -> int:
+    """Return the number of the user of this process.  Windows, which has none, has no folder in memory."""
+    if sys.platform == "win32":
+        return 0
+    else:  # noqa: RET505 - type checkers skip one of the branches
+        return os.geteuid()
 
 
 def _token_of_dead(path: Path) -> str | None:
     """
     Return the token in the file at *path* if its process is dead, and delete the file; otherwise ``None``.
 
-    A process that has not written its token yet may lose its file here, and makes another one.
+    A process that is about to lock its file may lose it here, and shows itself at its next look.
     """
     lock = WhileOpen(path)
     if not lock.acquire():
