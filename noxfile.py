@@ -35,8 +35,8 @@ NO_NETWORK = 75  # exit code of tests.support.audit without the index
 CI = os.environ.get("CI", "") not in ("", "0", "false")
 CORES = max(2, os.cpu_count() or 1)
 WORKERS = str(min(3 * CORES, 16))  # tests mostly wait, for sockets or a database
-# workers of tests that mostly compute: without the slow ones, which wait, or while coverage is measured
-BUSY = str(min(2 * CORES, 16))
+# workers while coverage is measured, which makes each of them compute more
+TRACED = str(min(2 * CORES, 16))
 PYTEST = ("python", "-m", "pytest", "-q", "--dist", "worksteal")
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
@@ -112,7 +112,7 @@ def tests(session: nox.Session) -> None:
             _run(session, WORKERS, "untraced and not whole", long)
         else:
             quick = _files_without(session, "untraced", "types", "slow")
-            _run(session, BUSY, "not (untraced or types or slow)", quick)
+            _run(session, WORKERS, "not (untraced or types or slow)", quick)
         if CI and sys.platform != "win32":  # has no uvloop
             matrix = "tests/faults/test_write_matrix.py"
             few = ("-n", "2")  # a worker's start takes longer than its tests
@@ -145,7 +145,7 @@ def _run_traced(session: nox.Session) -> None:
     reports = ("--cov-report=term", f"--cov-report=json:{totals}")
     cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}")
     files = _files_without(session, "untraced", "types")
-    _run(session, BUSY, "not (untraced or types)", files, *cover)
+    _run(session, TRACED, "not (untraced or types)", files, *cover)
     _check_branches(session, totals)
 
 
