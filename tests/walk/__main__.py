@@ -71,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
             *lines,
         )
         if options.store is not None:
+            options.store.mkdir(parents=True, exist_ok=True)
             file = options.store / f"{rule}-{broken.seed}.json"
             file.write_text(as_text(program), encoding="utf-8")
             _print(f"python -m tests.walk --replay {file}")
