@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from invsvc_async.testing import serving
 from tests.engines.programs import program_of
 from tests.support.database import database
 
@@ -50,13 +49,8 @@ def tables():
 
 
 @pytest.fixture
-def service(monkeypatch, request):
-    with serving() as running:
-        monkeypatch.setenv("INVSVC_BASE_URL", running.base_url)
-        monkeypatch.setenv("INVSVC_API_KEY", running.api_key)
-        place = database().at(namespace=f"airflow-{request.node.name[:50]}", silence=1)
-        monkeypatch.setenv("INVSVC_JOURNAL", place)
-        yield running
+def service(service_in_environment):
+    return service_in_environment
 
 
 def ran(name):

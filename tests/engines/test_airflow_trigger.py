@@ -10,8 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from invsvc_async import Client, ConfigurationError, InvsvcError, ReconcilePolicy
-from invsvc_async.testing import serving
-from tests.support.database import database
 
 pytest.importorskip("airflow.triggers.base", reason="apache-airflow is not installed")
 
@@ -29,13 +27,8 @@ def made():
 
 
 @pytest.fixture
-def service(monkeypatch, request):
-    with serving() as running:
-        monkeypatch.setenv("INVSVC_BASE_URL", running.base_url)
-        monkeypatch.setenv("INVSVC_API_KEY", running.api_key)
-        place = database().at(namespace=f"trigger-{request.node.name[:50]}", silence=1)
-        monkeypatch.setenv("INVSVC_JOURNAL", place)
-        yield running
+def service(service_in_environment):
+    return service_in_environment
 
 
 @pytest.fixture

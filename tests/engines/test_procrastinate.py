@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from invsvc_async import Client, ReconcilePolicy, Timeouts
-from invsvc_async.testing import serving
 from tests.engines.programs import ROOT, program_of
 from tests.support.database import database
 from tests.support.waiting import until
@@ -30,15 +29,10 @@ EVENTS = ["invoice.created"]
 
 
 @pytest.fixture
-def service(monkeypatch, request):
-    with serving() as running:
-        monkeypatch.setenv("INVSVC_BASE_URL", running.base_url)
-        monkeypatch.setenv("INVSVC_API_KEY", running.api_key)
-        place = database().at(namespace=f"jobs-{request.node.name[:50]}", silence=1)
-        monkeypatch.setenv("INVSVC_JOURNAL", place)
-        monkeypatch.setenv("DATABASE", database().address)
-        monkeypatch.setenv("PYTHONPATH", str(ROOT))
-        yield running
+def service(service_in_environment, monkeypatch):
+    monkeypatch.setenv("DATABASE", database().address)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return service_in_environment
 
 
 def made():

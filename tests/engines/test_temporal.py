@@ -16,8 +16,6 @@ from invsvc_async import (
     ValidationFailedError,
 )
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.testing import serving
-from tests.support.database import database
 from tests.support.waiting import until
 
 pytest.importorskip("temporalio", reason="temporalio is not installed")
@@ -52,13 +50,8 @@ def made():
 
 
 @pytest.fixture
-def service(monkeypatch, request):
-    with serving() as running:
-        monkeypatch.setenv("INVSVC_BASE_URL", running.base_url)
-        monkeypatch.setenv("INVSVC_API_KEY", running.api_key)
-        place = database().at(namespace=f"temporal-{request.node.name[:50]}", silence=1)
-        monkeypatch.setenv("INVSVC_JOURNAL", place)
-        yield running
+def service(service_in_environment):
+    return service_in_environment
 
 
 @pytest.fixture
