@@ -1,5 +1,5 @@
 """
-What the processes that use a store tell each other, as the texts that ``store.tell`` sends.
+The notices between the processes of a store, as texts of ``store.tell``.
 
 =============  ========================================================================================
 text           meaning
@@ -45,7 +45,7 @@ Notice: TypeAlias = Missed | Beat | NewIn | NewAside
 
 
 def notice_in(what: str) -> Notice | None:
-    """Return the notice in the text *what*; ``None`` if it is for others."""
+    """Return the notice in the text *what*; ``None`` if it is not for batches or outboxes."""
     if not what:
         return Missed()
     if what == BEAT:

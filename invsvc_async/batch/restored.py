@@ -65,7 +65,7 @@ class Restored:
         return in_doubt(intent, self.earliest)
 
     def learn(self, row: Left) -> None:
-        """Note in which state the journal says that a thing was left, unless this run knows a later one."""
+        """Note the state in which a thing was left, by the journal, unless this run knows a later state."""
         if row.thing not in self._left:
             self._note(row.thing, row.state)
 
@@ -73,7 +73,7 @@ class Restored:
         self, outcome: AnyOutcome, left: Left | None
     ) -> tuple[AnyOutcome, Left | None]:
         """
-        Return the outcome of a write, and the state in which the write *left* its thing, as they are stored.
+        Return the outcome of a write as it is stored, and the state in which the write *left* its thing.
 
         - A write without a thing, or one that left nothing: as they are.
         - One that is certain, or was sent in this run: as they are, and the state is noted.
@@ -96,7 +96,7 @@ class Restored:
 
     def _undone(self, outcome: AnyOutcome, thing: str) -> AnyOutcome | None:
         """
-        Return *outcome* with the cause that its write is perhaps undone; ``None`` if no read shows that.
+        Return *outcome* with the cause "perhaps undone"; ``None`` if no read shows that.
 
         The lost send, if there was one, was before every read of this run. So if a read after its settle
         window shows the thing as an earlier write left it, the lost send has no effect any more.

@@ -201,7 +201,7 @@ class Run:
 
     async def _until_decided(self) -> None:
         """
-        Wait until it is certain of each other process whether it lives.
+        Wait until each further process is known to live, or to be dead.
 
         The processes of a batch end at about the same time, so one that was silent just now may still be
         there.

@@ -348,9 +348,8 @@ def _other_words(told: Told, happened: Happened) -> str | None:
         return None
     if _is_any_stored(("other words", "in part"), told, happened):
         return None
-    if _acted([*happened.others, *happened.siblings], told, happened):
-        return None
-    if happened.since_seen:
+    others = [*happened.others, *happened.siblings]
+    if happened.since_seen or _acted(others, told, happened):
         return None
     return "told as stored in other words, and it never was"
 

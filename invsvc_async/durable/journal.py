@@ -156,7 +156,7 @@ class ClientJournal:
             ) from error
 
     async def _ensure_open(self) -> None:
-        """Open it unless it is open, in a task that all callers wait for."""
+        """Open the journal, unless it is open, in one task for all callers."""
         if self._is_closing:
             raise JournalError(
                 "journal: the client is closed, so nothing was sent. Open a new client."
@@ -489,7 +489,7 @@ class ClientJournal:
         most: int = _DEAD_AT_ONCE,
     ) -> None:
         """
-        Take the lanes of dead processes, up to *most* at once, and move their entries to *lane*.
+        Acquire the lanes of dead processes, up to *most* at once, and move their entries to *lane*.
 
         With a *most* of 0, only lanes that an earlier call has taken, also if its reply was lost.
         """
@@ -500,7 +500,7 @@ class ClientJournal:
 
     async def _move_others(self, leases: Leases, lane: Lane) -> None:
         """
-        Move the entries of all other lanes of this process to *lane*, and give up those lanes.
+        Move the entries of all further lanes of this process to *lane*, and give up the lanes.
 
         They are those just taken, and those of an earlier recovery that was cancelled, or failed, before it
         moved them.  Which of their entries came out of which lane is not known, so the senders count as gone

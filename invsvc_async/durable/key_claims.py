@@ -62,7 +62,7 @@ class _Asked(NamedTuple):
 
 class Claims:
     """
-    What the runs of keys in this process do in *store*, the store of *journal*, beside each other.
+    The statements of the runs of keys in this process, in *store*, the store of *journal*.
 
     They claim together, in one statement; wait for runs of others, which notify them; and end, also after
     they were cancelled, before the next run of the key here.

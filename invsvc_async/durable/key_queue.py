@@ -42,7 +42,7 @@ _MOMENT: Final = 0.25
 
 
 class Runs(Protocol):
-    """The runs of keys in this process: what the queue needs of ``Keys``, which makes the queue."""
+    """The runs of keys in this process: the part of ``Keys`` that the queue needs."""
 
     def has_run(self, name: str) -> bool:
         """Return whether a run of the key has begun here, and has not ended."""
@@ -94,7 +94,7 @@ class Queue:
         run.waited += clock.now() - begun
 
     async def _until_none_ahead(self, run: KeyedRun, thing: str) -> Ahead:
-        """Wait for the earlier writes to *thing*, one after the other; return the row that has none."""
+        """Wait for the earlier writes to *thing*, in turn; return the first row without any."""
         after = 0
         until = asyncio.get_running_loop().time() + _MOMENT
         while True:

@@ -40,7 +40,7 @@ class StartOrder:
         return start
 
     async def until_first(self, start: KeyStart) -> None:
-        """Wait until *start* is the first one of its thing; do not wait if it has left."""
+        """Wait until *start* is the first of its thing, unless *start* has left."""
         starts = self._starts.get(start.thing)
         if starts is None or start not in starts or starts[0] is start:
             return

@@ -698,7 +698,7 @@ class Keys:
 
     async def _until_returned(self, done: Finished) -> bool:
         """
-        Wait, some seconds, until it is noted that the secret was returned; return whether it was.
+        Wait, some seconds, for the note that the secret was returned; return whether it came.
 
         The run that made a webhook notes that soon after its verdict, which others see before.
         """
@@ -744,7 +744,7 @@ def _check_same(spec: WriteSpec, stored: str) -> None:
 
 def _has_met_another(run: KeyedRun, seen: Seen | None) -> bool:
     """
-    Return whether another run did the same write beside *run*, so that its verdict is the one to return.
+    Return whether another run did the same write beside *run*, and so has the verdict to return.
 
     Either it has taken the entry that *run* had; or a living process had the entry that was *seen*.
     """
@@ -770,7 +770,7 @@ def _is_sent_at_once(spec: WriteSpec, thing: str | None) -> bool:
 
 def _replay(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     """
-    Give the outcome of another run to the awaiter: return a driver that has it, and call ``on_replay``.
+    Return a driver that has the outcome of another run, and call ``on_replay``.
 
     With a verdict, the intent is no longer open in this client.
     """

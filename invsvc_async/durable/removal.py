@@ -1,5 +1,5 @@
 """
-The writes of a journal of a client, as this process knows them; and the removal of verdicts that were heard.
+The writes of a client's journal, as far as this process knows, and the removal of heard verdicts.
 
 A verdict is removed between one and two periods after the application has had it, together with others, since
 one task may pass it on to another, which has it a little later.

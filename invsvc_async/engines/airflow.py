@@ -211,7 +211,7 @@ class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIss
         self.client = client
 
     def execute(self, context: object) -> dict[str, Plain]:
-        """Send the write, or have the triggerer send it, and return what is told of it."""
+        """Send the write, or have the triggerer send it, and return its result as plain values."""
         del context
         line = {"operation": self.operation, "arguments": self.arguments}
         if self.deferrable:

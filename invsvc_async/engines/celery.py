@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 def _leave(**_told: object) -> None:
-    """Close the client of a process that Celery ends, which it does by ``os._exit``."""
+    """Close the client of a process that Celery ends by ``os._exit``."""
     close_portals()
 
 

@@ -50,7 +50,7 @@ def _settings_digest() -> bytes:
 
 
 def _opened(client: Callable[[], Client]) -> Portal:
-    """Open a portal, whose process other workers of this machine see, and that sees theirs."""
+    """Return an open portal.  Its process and the other workers of this machine see each other."""
     portal = Portal(client).__enter__()
     try:
         portal.enter(present(portal.client))
@@ -108,7 +108,7 @@ if sys.platform != "win32":
 
 
 def close_portals() -> None:
-    """Close the portals that nobody uses: for processes that end without what Python does at its end."""
+    """Close the portals that nobody uses, in a process that ends without Python's exit handlers."""
     _portals.close()
 
 

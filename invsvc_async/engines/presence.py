@@ -1,5 +1,5 @@
 """
-Which workers of this machine are dead: what a killed one had is taken over at once, not after its silence.
+Which workers of this machine are dead: writes of a killed worker are taken over at once, not after a silence.
 
 A worker that shares a journal holds the lock of a file in memory of this machine while it lives. The system
 releases the lock at the end of the process, however it ends. So who can acquire the lock of such a file knows
@@ -42,7 +42,7 @@ _LONGEST: Final = 200  # characters of a token
 
 @asynccontextmanager
 async def present(client: Client) -> AsyncGenerator[None]:
-    """Show to other workers of this machine that this process lives, and look for those that are dead."""
+    """Show the other workers of this machine that this process lives, and look for dead ones."""
     # Any: a journal is known here by its protocol only
     journal: Any = client._view.core.writes.journal  # noqa: SLF001 - the package's own
     if not _is_of_use(journal):
@@ -80,14 +80,13 @@ def _has_locks(folder: Path) -> bool:
 
 
 class Presence:
-    """The file of this process, and what it finds in those of others."""
+    """The file of this process, and the tokens in the files of dead processes."""
 
     def __init__(self, journal: ClientJournal) -> None:
         self._journal = journal
         self._name = uuid4().hex
-        self._folder: (
-            Path  # once the journal is open, as the lock of this process's file
-        )
+        # Both are known once the journal is open.
+        self._folder: Path
         self._lock: WhileOpen | None = None
         self._shown = ""  # the token in the file
         self._dead: set[str] = set()  # tokens of lanes that are to be released
@@ -129,7 +128,7 @@ class Presence:
 
     def show(self, token: str, path: Path) -> None:
         """
-        Write the token of this process's lane into its file, if that has changed.
+        Write the token of this process's lane into its file, if the token has changed.
 
         The token stands only in a file whose lock this process has: another process takes what is in any
         other file for that of a dead one.
@@ -150,7 +149,7 @@ class Presence:
 
 def _own_folder(journal: str) -> Path:
     """
-    Return the folder of the workers of a *journal* on this machine, which belongs to this user alone.
+    Return the folder of the workers of a *journal* on this machine; only this user may use it.
 
     Raises:
         OSError: It cannot be made, or others may use it.

@@ -610,7 +610,7 @@ class Known:
         return [*(each.high - each.low for each in bounds), *starts]
 
     def _ends_for_later_process(self) -> list[float]:
-        """Return when each send is over for a later process that does not know that its sender has ended."""
+        """Return when each send is over for a later process, unaware that the sender has ended."""
         if self.resumed is None or not self.kind.creates:
             return []
         since = _waited_from(self.resumed) + self.window_of("long")

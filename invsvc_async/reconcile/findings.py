@@ -80,7 +80,7 @@ def evidence_in(known: Known, event: Event | None) -> Reading | None:
 
 def is_evidence(known: Known, reading: Reading) -> bool:
     """
-    Return whether *reading* succeeded, so that what it shows, or does not show, counts.
+    Return whether *reading* succeeded, so that presence and absence in it count.
 
     It has a finding of the user's reader, or shows the thing, or the list, in its shape; or it shows that the
     thing is gone, where that says something about this kind of write.
@@ -575,7 +575,7 @@ def _is_recognised(known: Known, item: Wire) -> TypeGuard[dict[str, Wire]]:
 
 
 def _is_found_alike(known: Known, item: dict[str, Wire]) -> bool:
-    """Return whether *item* has the field by which creates are found, a URL, as this one; or not at all."""
+    """Return whether *item* has the URL of this create (the field by which creates are found), or none."""
     found_by = known.kind.alike(item)
     return found_by is None or found_by == known.kind.alike(known.intent.body)
 

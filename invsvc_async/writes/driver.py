@@ -257,7 +257,7 @@ class Driver(Generic[T]):
 
     def _decide(self, at_once: Send | Done | None) -> Decision:
         """
-        Decide what to do next: *at_once* if it is given, else as ``decide`` says; report it.
+        Return and report the next decision: *at_once* if given, else that of ``decide``.
 
         If the client was closed, that becomes the last event of the history, and the run ends.
 

@@ -168,7 +168,7 @@ class Strangers(NamedTuple):
 
 
 def _strangers(intent: Intent, known: Before) -> Strangers:
-    """Return the strangers to *intent*, if it is an untagged create: those it has, and those *known*."""
+    """Return the strangers to an untagged create *intent*: its own, and the *known* ones."""
     strangers = set(intent.strangers)
     if known.ids is None:
         return Strangers(strangers, intent.forgotten_until)

@@ -100,7 +100,7 @@ class OpenWrites:
             )
 
     def _enter_in_thing(self, line: str | None, intent: Intent) -> Thing | None:
-        """Note *intent* as open in the record of its thing, if other writes replace it; return the record."""
+        """Note *intent* as open in the record of its thing, unless it is a create; return the record."""
         # Imported late: a client that only reads does not need it.
         from invsvc_async.reconcile.kinds import replaces
 

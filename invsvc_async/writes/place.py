@@ -100,7 +100,7 @@ class WritePlace(Struct, eq=False):
             self.writes.lines.close(thing.line, own, known.free_at)
 
     def note_no_effect(self) -> None:
-        """Note that this write did nothing, so that no other is overtaken by it."""
+        """Note that this write did nothing, and so has overtaken no other write."""
         if self._users_before is None:
             return
         # Where no write was known before, NOT_KNOWN takes the first place. Else this write would stand there,

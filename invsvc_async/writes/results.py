@@ -40,7 +40,7 @@ _outcome = maker_of(OutcomeBase)
 
 
 class LastRead(NamedTuple):
-    """The *state* that the last read of a run showed, and the *json* that it was decoded from, if known."""
+    """The *state* in the last read of a run, and the *json* of that state, if known."""
 
     state: Wire = None
     json: Wire | msgspec.Raw = None
@@ -78,7 +78,7 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         self, done: Done, look: Callable[[str], Awaitable[Reading]]
     ) -> tuple[Done, T | None]:
         """
-        Return the verdict, with all other things that were made as duplicates, and its value.
+        Return the verdict, with all further things made as duplicates, and the value.
 
         The value is that of an answer, or what the evidence of *done* shows; else *look* reads it.
         """
@@ -152,7 +152,7 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         self.outcome = outcome
 
     def make_outcome(self, done: Done, value: T | None) -> Outcome[T]:
-        """Make the outcome with the verdict *done*, unless there is one; keep it, and return it."""
+        """Return the outcome, which is made with the verdict *done* at the first call."""
         outcome = self.outcome
         if outcome is None:
             outcome = self.outcome = self._made(done, value)

@@ -52,7 +52,7 @@ class RunJournal:
         return self._journal.settled(outcome)
 
     def move_here(self, intent: Intent) -> None:
-        """Remove *intent* from the client's journal, if that is another one, because this one has it now."""
+        """Remove *intent* from the client's journal, if that is another journal: *intent* is here now."""
         if self.is_of_client:
             return
         of_client = self._writes.journal

@@ -85,7 +85,7 @@ async def send_once(run: WriteRun[T], send: Send) -> None:
 
 
 def _watched(run: WriteRun[T], send: Send, exchange: Exchange) -> SendUnderWay | None:
-    """Return what is watched of the send, in case it hangs; ``None`` if no read can show its write."""
+    """Return the send as it is watched for hanging; ``None`` if no read can show the write."""
     if run.spec.request.operation.reader is None:
         return None
     beside = partial(look_beside, run, send)

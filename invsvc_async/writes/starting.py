@@ -157,7 +157,7 @@ def _was_sent_last(
 
 
 def _is_last_here(writes: WriteRegister, intent: Intent) -> bool | None:
-    """Return whether *intent* was sent last to its thing, if this client knows that."""
+    """Return whether *intent* was sent last to its thing; ``None`` if this client does not know."""
     line = _line_of_intent(intent)
     return None if line is None else writes.is_last(line, intent.identity)
 

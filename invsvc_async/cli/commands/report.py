@@ -158,7 +158,7 @@ def show(report: Report) -> None:
 
 
 def _show_heading(words: str, advice: str, style: str = "bold") -> None:
-    """Print what follows is about, and what to do about it."""
+    """Print the heading of a group, and its advice."""
     say("")
     print_hanging(words, style=style)
     print_hanging(f"  {advice}", hanging=0)
@@ -196,7 +196,7 @@ def show_groups(groups: list[Group], where: str, kind: str = "batch") -> None:
 
 
 def _told_alike(results: Iterable[Result]) -> Iterable[tuple[list[str], str]]:
-    """Return what there is to say of *results*, each text once, with the keys that it is about."""
+    """Return the texts about *results*, each once, with the keys of its results."""
     from invsvc_async.batch.reports.not_applied import words_of
 
     found = dict[str, list[str]]()

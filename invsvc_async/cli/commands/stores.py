@@ -110,7 +110,7 @@ async def list_(
 
 
 def _state_in(state: str | None) -> str | None:
-    """Return the state that *state* names; ``untold`` is what 0.1.0 called one of them."""
+    """Return the state that *state* names; 0.1.0 called one of them ``untold``."""
     if state == "untold":
         return UNACKNOWLEDGED
     if state in (None, "open", UNACKNOWLEDGED):

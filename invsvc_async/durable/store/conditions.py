@@ -54,5 +54,5 @@ def is_aside(lane: int) -> bool:
 
 
 def waits(row: str) -> str:
-    """Return the condition, that of two indexes, that the entry *row* waits for its time, or behind one."""
+    """Return the condition of two indexes: the entry *row* waits for its time, or behind such an entry."""
     return f"{row}.{OPEN} AND {row}.{ASIDE}"

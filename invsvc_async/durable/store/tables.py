@@ -100,7 +100,7 @@ class Opening:
     @property
     def asks_people(self) -> bool:
         """
-        Whether a store that may lack sends, because it was put back from a copy or is one, is refused.
+        Whether a store is refused that may lack sends, because it is a copy or was put back from one.
 
         A person then says whether it is *restored* or *moved*.  Otherwise it is logged, and what is open is
         settled as if it had been sent since.

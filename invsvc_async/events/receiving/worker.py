@@ -219,7 +219,7 @@ class InboxWorker:
         self._woken.set()
 
     async def _run(self, entry: Entry, end: float) -> None:
-        """Handle one event, and store the result before the loop's time *end*, at which its lease ends."""
+        """Handle an event, and store the result before its lease ends, at the loop's time *end*."""
         policy = self._handlers.policy_of(entry)
         latest = end - _MARGIN / 2  # The rest of the margin is for storing the result.
         # More attempts than are allowed: each lease ran out without a result. The event may kill the process.
@@ -373,7 +373,7 @@ class Inline:
     def _claimed(
         self, claim: Delivery, claims_made: _ClaimsMade
     ) -> Awaitable[Entry | Standing]:
-        """Claim an event for one handler; tell those that wait for *claims_made* once the claim has ended."""
+        """Claim an event for a handler, and set *claims_made* once the claim has ended."""
         claiming = self._store.claim(claim, lease=self._lease)
         return (
             _signal_claimed(claiming, claims_made[claim.handler])
@@ -415,7 +415,7 @@ class Inline:
         error: Exception,
         end: float,
     ) -> Receipt:
-        """Return the answer for a handler that has failed with *error*, and store that it did until *end*."""
+        """Return the answer for a handler that has failed with *error*, and store the failure until *end*."""
         if isinstance(error, MalformedEventError):  # Sending it again would not help.
             key = key_of(event) if entry is None else entry.key
             found = Delivery(
