@@ -110,7 +110,11 @@ class Case:
 
 
 class Receiver:
-    """An HTTP receiver in threads, which answers as it is told; it keeps what it got."""
+    """
+    An HTTP receiver in threads, which answers as it is told; it keeps what came to its present address.
+
+    A command that was ended may have a delivery on its way: that one is of the address of its run.
+    """
 
     def __init__(self) -> None:
         self.posts: list[tuple[dict[str, str], bytes]] = []
@@ -120,12 +124,9 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                outer.posts.append(
-                    (
-                        {name.lower(): value for name, value in self.headers.items()},
-                        body,
-                    )
-                )
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                if self.path == outer.path:
+                    outer.posts.append((headers, body))
                 self.send_response(outer.statuses.pop(0) if outer.statuses else 200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -137,7 +138,20 @@ class Receiver:
             target=self._server.serve_forever, kwargs={"poll_interval": 0.01}
         )
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}/in"
+        self.path = "/in"
+
+    @property
+    def port(self) -> int:
+        return self._server.server_port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{self.path}"
+
+    def move(self) -> None:
+        """Take an address that no run before has had."""
+        self.path = f"/in/{next(_NUMBERS)}"
+        self.posts = []
 
     def close(self) -> None:
         self._server.shutdown()
@@ -171,13 +185,18 @@ class World:
         self.folder = folder
         self.values: dict[str, Any] = {
             "port": free_port(),
-            "receiver_port": receiver.url.split(":")[2].split("/")[0],
+            "receiver_port": receiver.port,
         }
         self._number = 0
+        self._before: set[int] = set()  # the entries from before the command
+        self.is_with = False  # whether the run is the one with the option
 
     def run(self, case: Case, words: str) -> Ran:
         """Run the command line of *case* with *words* in a folder of its own."""
         self._number += 1
+        self.is_with = words == case.given
+        self.receiver.move()
+        self.values["receiver_path"] = self.receiver.path
         self.folder = self._folder / str(self._number)
         self.folder.mkdir()
         for name, text in case.files.items():
@@ -202,7 +221,7 @@ class World:
                 case.prepare(self)
             opened: list[str] = []
             patch.setattr("webbrowser.open", opened.append)
-            before, posts = self._entries(), len(self.receiver.posts)
+            self._before = self._entries()
             begun = time.monotonic()
             ran = self._called(
                 case, self._words(f"{case.line} {words}{case.last}"), patch
@@ -215,9 +234,13 @@ class World:
                 ran.out += more.out
             ran.opened = opened
             ran.values = dict(self.values)
-            ran.asked = [each for each in self._all() if id(each) not in before]
-            ran.posts = self.receiver.posts[posts:]
+            ran.asked = self.asked()
+            ran.posts = list(self.receiver.posts)
         return ran
+
+    def asked(self) -> list[Entry]:
+        """Return what the service was asked for since the command began."""
+        return [each for each in self._all() if id(each) not in self._before]
 
     def called(self, line: str) -> Ran:
         """Run another command line in the same folder."""

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
 import pytest
@@ -40,7 +40,13 @@ from tests.support.database import database
 from tests.support.inside import store_beneath
 from tests.support.waiting import block_until, cancel, until
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 pytestmark = [pytest.mark.one_python, pytest.mark.no_secret_scan]
+
+LONG = 120.0  # s that nothing here takes
+MOMENT = 3.0  # s in which what is not expected would come
 
 OWN_OF_TYPER = {"--install-completion", "--show-completion", "--help"}
 
@@ -227,13 +233,9 @@ def quickest(many: int):
 
 def some_posts(many: int):
     def meanwhile(world: World, _: str) -> None:
-        before = len(world.receiver.posts)
-        block_until(lambda: len(world.receiver.posts) >= before + many, within=20.0)
+        block_until(lambda: len(world.receiver.posts) >= many, within=LONG)
 
     return meanwhile
-
-
-FEW = 2  # posts that may still be of the command that ran before
 
 
 def shows_in_all(is_so):
@@ -243,11 +245,16 @@ def shows_in_all(is_so):
     )
 
 
-def posts_or_none(world: World, _: str) -> None:
-    """Wait until the receiver got something, or a moment if nothing comes."""
-    before = len(world.receiver.posts)
+def wait_or_none(is_there: Callable[[], object], *, is_expected: bool) -> None:
+    """Wait as long as it takes for what is expected, and a moment for what is not."""
+    within = LONG if is_expected else MOMENT
     with contextlib.suppress(TimeoutError):
-        block_until(lambda: len(world.receiver.posts) != before, within=2.0)
+        block_until(is_there, within=within)
+
+
+def posts_or_none(world: World, _: str) -> None:
+    """Wait until the receiver got something, or a moment if nothing is expected."""
+    wait_or_none(lambda: world.receiver.posts, is_expected=world.is_with)
 
 
 # the first invoice of the usual seed
@@ -275,7 +282,7 @@ SERVED = {
         deliver_version=option("--deliver-version v1", shows_in_all(lambda _, body: b'"event"' in body), line=SERVE, meanwhile=some_posts(5)),
         secret_file=option(
             # Not all: the service signs two of its events.
-            "--secret-file secret.txt", lambda ran: sum(is_signed(*each) for each in ran.posts) > FEW,
+            "--secret-file secret.txt", lambda ran: any(is_signed(*each) for each in ran.posts),
             line=SERVE, files={"secret.txt": SECRET}, meanwhile=some_posts(40),
         ),
         shared_header_file=option(
@@ -366,7 +373,7 @@ TRIGGERED = cases(TRIGGER, JSON)(
         line="trigger sat.invoice.synced --to {url}", files={"secret.txt": SECRET},
     ),
     shared_header_file=option("--shared-header-file header.txt", posted(lambda headers, _: headers.get("x-key") == "v"), files={"header.txt": "X-Key=v"}),
-    allow_insecure_http=option("--allow-insecure-http", lambda ran: ran.posts, line="trigger invoice.created --to http://0.0.0.0:{receiver_port}/in"),
+    allow_insecure_http=option("--allow-insecure-http", lambda ran: ran.posts, line="trigger invoice.created --to http://0.0.0.0:{receiver_port}{receiver_path}"),
 )  # fmt: skip
 
 
@@ -601,8 +608,8 @@ def slow(world: World) -> None:
 
 
 def all_arrive(world: World, _: str) -> None:
-    """Wait until the writes of the store were answered, or the moment in which they would have arrived."""
-    ledger, begun = world.service.ledger, world.service.arrivals("webhooks.create")
+    """Wait until the writes of the store were answered."""
+    ledger = world.service.ledger
     known = {id(each) for each in ledger.entries}
 
     def is_over() -> bool:
@@ -613,16 +620,12 @@ def all_arrive(world: World, _: str) -> None:
         ]
         return len(sent) >= len(HOOKS) and all(each.ended_at for each in sent)
 
-    del begun
-    block_until(is_over, within=20.0)
+    block_until(is_over, within=LONG)
 
 
 def arrive_or_not(world: World, _: str) -> None:
-    """Wait until the service was asked for something, or the moment in which it would have been."""
-    ledger = world.service.ledger
-    known = ledger.newest
-    with contextlib.suppress(TimeoutError):
-        block_until(lambda: ledger.newest >= known + len(HOOKS), within=4.0)
+    """Wait until the service was asked for all, or a moment in the run in which it is not."""
+    wait_or_none(lambda: len(world.asked()) >= len(HOOKS), is_expected=world.is_with)
     time.sleep(0.3)  # sleeps: in which one too many would arrive
 
 
@@ -802,11 +805,12 @@ def sent_over_newer(ran: Ran) -> bool:
     )
 
 
-def a_moment(world: World, _: str) -> None:
-    """Wait until the writes that are to do have arrived, or the moment in which they would have."""
-    known = len(world.service.ledger.entries)
-    with contextlib.suppress(TimeoutError):
-        block_until(lambda: len(world.service.ledger.entries) > known, within=3.0)
+def update_or_none(world: World, _: str) -> None:
+    """Wait until an update has arrived, or a moment in the run in which none is expected."""
+    wait_or_none(
+        lambda: any(each.operation == "webhooks.update" for each in world.asked()),
+        is_expected=world.is_with,
+    )
     time.sleep(0.5)  # sleeps: in which one too many would arrive
 
 
@@ -926,7 +930,7 @@ def views(kind: str) -> dict[str, dict[str, Case]]:
         "workers": of_workers(kind)(),
         "retry": of("retry", " refused")(
             verdict=option("--verdict refused", prints("1 write to be done again"), line=f"{kind} retry app.db"),
-            force=option("--force", sent_over_newer, then=AGAIN.get(kind, ""), files={"more.jsonl": lines(RENAME)}, meanwhile=a_moment),
+            force=option("--force", sent_over_newer, then=AGAIN.get(kind, ""), files={"more.jsonl": lines(RENAME)}, meanwhile=update_or_none),
         ),
         "drop": of("drop", " forbidden")(
             yes=option("--yes", prints("1 write dropped"), answers="n\n"),
@@ -1162,11 +1166,15 @@ def spoken(tool: str, **arguments: Any) -> str:
     return lines(*({"jsonrpc": "2.0", **each} for each in messages))
 
 
-def one_arrives_or_not(world: World, _: str) -> None:
-    """Wait until the service was asked for something, or the moment in which it would have been."""
-    known = world.service.ledger.newest
-    with contextlib.suppress(TimeoutError):
-        block_until(lambda: world.service.ledger.newest > known, within=4.0)
+def asked_without(world: World, _: str) -> None:
+    """Wait until the service was asked for something, or a moment in the run with the option."""
+    wait_or_none(world.asked, is_expected=not world.is_with)
+    time.sleep(0.3)  # sleeps: until it is answered
+
+
+def asked_in_both(world: World, _: str) -> None:
+    """Wait until the service was asked for something."""
+    wait_or_none(world.asked, is_expected=True)
     time.sleep(0.3)  # sleeps: until it is answered
 
 
@@ -1176,14 +1184,14 @@ OF_AGENTS = {
     "mcp": cases(MCP, {"--profile": PROFILE["--profile"]})(
         read_only=option("--read-only", prints("3 tools on")),
         only=option("--only users.get", prints("1 tool on"), line="mcp --read-only"),
-        dry_run=option("--dry-run", lambda ran: not ran.writes, spoken=SPOKEN, meanwhile=one_arrives_or_not),
+        dry_run=option("--dry-run", lambda ran: not ran.writes, spoken=SPOKEN, meanwhile=asked_without),
         journal=option("--journal mine.db", writes_file("mine.db"), line="mcp --no-secrets"),
         secrets_to=option("--secrets-to mine.jsonl", lambda ran: (ran.folder / "mine.jsonl").exists(), line=MCP.removesuffix(" --no-secrets"), instead="--no-secrets"),
         no_secrets=option("--no-secrets", prints(" tools on"), line=MCP.removesuffix(" --no-secrets")),
         http=option("--http {port}", prints("url: http://127.0.0.1:")),
         skill=option("--skill", prints("The key is the business action")),
         json=option("--json", is_json, line="mcp --skill"),
-        team=option("--team team_2", of_other_team, spoken=spoken("webhooks_list"), meanwhile=one_arrives_or_not),
+        team=option("--team team_2", of_other_team, spoken=spoken("webhooks_list"), meanwhile=asked_in_both),
     )
 }  # fmt: skip
 
