@@ -201,8 +201,8 @@ def _since_seen(
     service, key = stage.service, sends[0].writer
     reads = [
         ended
-        for _, ended, process, what in service.looks
-        if process == sends[0].client and what == f"{thing} 200"
+        for _, ended, run, what in service.looks
+        if run.partition("/")[0] == sends[0].client and what == f"{thing} 200"
     ]
     first = min(reads, default=until)
     return [
