@@ -4,6 +4,11 @@ The lanes of a store, each with the token of its owner: taking, releasing and mo
 Who takes a lane sets its own token on it, under a lock on the lane's row.  In PostgreSQL, each store of an
 entry checks the token under that lock, so after a take-over, those of the previous owner are rejected.  In a
 file there is no take-over while a process has it open: the lock of the file is what a store relies on.
+
+All writes to one thing are in one lane, so its owner alone keeps their order.  An owner for each entry, taken
+with ``FOR UPDATE SKIP LOCKED``, was tried instead: PostgreSQL 18, 300,000 waiting entries, four processes,
+200 entries a fetch.  With 50,000 things, a fetch costs 4 ms of the server instead of 0.9.  With ten things it
+costs 1.1 s instead of 0.4 ms: each fetch looks again at all entries behind one that another process has.
 """
 
 from __future__ import annotations
