@@ -27,6 +27,7 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import dispatch
 from tests.batch.conftest import HOOK, client_of
+from tests.durable.test_sharing import said
 from tests.durable.writing import cut_off
 from tests.outbox.conftest import (
     changes,
@@ -318,6 +319,20 @@ async def test_process_with_a_longer_silence(client, outbox, address):
         for seconds, many in ((50.0, 0), (20.0, LANES)):
             await store_beneath(outbox).rows(text, one.name, seconds)
             assert len(await other.take(LANES)) == many
+
+
+@pytest.mark.parametrize(("asked_with", "is_alive"), [(2, False), (60, True)])
+async def test_owner_that_is_quiet(client, outbox, address, asked_with, is_alive):
+    """People are told by the same rule: the longer silence counts, of the owner or of the process that asks."""
+    patient = address.replace("silence=60", f"silence={asked_with}")
+    owner = Leases(store_beneath(outbox), options_of(client).core.clock)
+    await owner.beat(said("host", 7, 1.5, 1))
+    [lane] = await owner.take(1)
+    text = "UPDATE {s}members SET seen = seen - 30, silence = 2 WHERE name = $1"
+    await store_beneath(outbox).rows(text, owner.name)
+    async with Outbox.open(patient, client) as other:
+        found = await outbox_entries(other).owner_of(lane.number)
+    assert found.alive is is_alive
 
 
 async def test_key_of_a_dropped_write_is_used_again(service, client, outbox):

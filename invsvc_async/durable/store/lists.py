@@ -252,9 +252,9 @@ async def owner_of(store: Store, lane: int) -> LaneOwner | None:
     if not rows or rows[0][0] is None:
         return None
     _, status, silent, silence, sends = rows[0]
-    # As the process itself counts, and not ``members.dead``, which takes the longer silence of it and of the
-    # process that asks: this only tells people, and decides nothing.
-    is_alive = silent is not None and sends != -1 and silent < silence
+    has_ended = silent is None or sends == -1
+    # as in ``members``, the longer silence counts: of the process, or of the one that asks
+    is_alive = not has_ended and silent < max(silence, store.silence)
     return LaneOwner(status, silent, is_alive)
 
 
