@@ -87,13 +87,21 @@ class Stubborn(Hook):
                 self.cancelled = True
 
 
+@pytest.fixture
+def stubborn():
+    """Yield a hook that is let go when the test ends, so that a failure is one, and no loop that never ends."""
+    hook = Stubborn()
+    yield hook
+    hook.go_on.set()
+
+
 @pytest.mark.parametrize("many", [1, 2])
 async def test_close_beside_hooks_that_go_on(
-    service, tmp_path, bound, caplog, monkeypatch, many
+    service, tmp_path, bound, caplog, monkeypatch, many, stubborn
 ):
     """The close ends without them, and says so. The next process settles the writes, which were applied."""
     monkeypatch.setattr(under_way, "TO_BE_CANCELLED", 0.05)
-    hook = Stubborn()
+    hook = stubborn
     client = client_of(service, journal=tmp_path / "calls.db", on_secret=hook)
     writes = [client.webhooks.create(**HOOK, tag=True) for _ in range(many)]
     writing = [asyncio.create_task(write.outcome()) for write in writes]
