@@ -77,7 +77,7 @@ class Earlier:
     async def _look_up_fresh(self, things: Sequence[str]) -> None:
         """Learn of *things* not looked up before: the writes that may still land, and the URLs in use."""
         unknown = await unknown_of(self._store, things)
-        since = inf if self._store.silence < inf else self._begun
+        since = inf if self._store.is_shared else self._begun
         await self._unknown.close_lines(unknown, self._sending.options, since=since)
         urls = [thing for thing in things if thing.startswith(PREFIXES_OF_ALIKE)]
         if urls:

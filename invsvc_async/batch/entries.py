@@ -25,7 +25,7 @@ from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_and_record
 from invsvc_async.durable.store import inputs, lists
-from invsvc_async.durable.store.changes import KnownEntry, known_of
+from invsvc_async.durable.store.adding import KnownEntry, known_of
 from invsvc_async.durable.store.facts import now_of
 from invsvc_async.durable.store.members import with_status
 from invsvc_async.durable.store.opening import store_at

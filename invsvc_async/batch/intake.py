@@ -21,7 +21,7 @@ from invsvc_async.writes.write import AnyWrite, Write
 if TYPE_CHECKING:
     from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.sending import Sending
-    from invsvc_async.durable.store.changes import KnownEntry
+    from invsvc_async.durable.store.adding import KnownEntry
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
 

@@ -8,7 +8,6 @@ and may be set right later.  So either counts only within the bounds that the se
 from __future__ import annotations
 
 import time
-from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def done_at(core: ClientCore, store: Store) -> int:
     """
     here = core.clock.now()
     bounds = core.server_clock.bounds(here, SLACK)
-    if store.silence < inf:
+    if store.is_shared:
         now = 0.0 if bounds is None else here + bounds.low
     else:
         now = time.time()

@@ -10,7 +10,6 @@ import weakref
 from contextlib import nullcontext
 from functools import partial
 from hashlib import blake2b
-from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,21 +17,16 @@ from invsvc_async.durable.done_at import SLACK
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.store import due, lists
-from invsvc_async.durable.store.changes import (
-    drop,
-    known_of,
-    old_entries,
-    prune,
-    reopen,
-    reopen_keyed,
-)
+from invsvc_async.durable.store.adding import known_of
 from invsvc_async.durable.store.conditions import aside_of, lane_of
+from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.due import NotDue
 from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.migrations import WITH_DUE_TIMES
 from invsvc_async.durable.store.opening import Store, store_at, without_names
 from invsvc_async.durable.store.order import keys_before
+from invsvc_async.durable.store.reopening import reopen, reopen_keyed
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
@@ -108,7 +102,7 @@ class Entries:
     @property
     def is_shared(self) -> bool:
         """Whether several processes may send them."""
-        return self.store.silence < inf
+        return self.store.is_shared
 
     def lane_of(self, key: str, thing: str | None) -> int:
         """Return the lane of a write: all writes to one thing are in the same."""

@@ -28,7 +28,6 @@ import logging
 import weakref
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -120,7 +119,7 @@ class ClientJournal:
     @property
     def is_shared(self) -> bool:
         """Whether processes share the journal: ``recover`` then takes over what a dead process left."""
-        return self._store.silence < inf
+        return self._store.is_shared
 
     def bind(self, core: ClientCore) -> None:
         """Make this the journal of the client of *core*."""

@@ -89,7 +89,7 @@ class UnknownWrites:
 
         That of a file is the clock of this machine, which may have been set since.
         """
-        if self._store.silence == inf or entry.done_at is None:
+        if entry.done_at is None or not self._store.is_shared:
             return 0.0
         now = await now_of(self._store)
         return max(now - entry.done_at / 1000, 0.0)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, ClassVar
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry
 from invsvc_async.durable.store import application_table
-from invsvc_async.durable.store.changes import known_of, may_drop
+from invsvc_async.durable.store.adding import known_of
 from invsvc_async.durable.store.conditions import aside_of
+from invsvc_async.durable.store.deleting import may_drop
 from invsvc_async.durable.store.enqueued import TakenIn, end_lost, take_in
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.opening import file_at

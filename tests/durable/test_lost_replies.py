@@ -13,9 +13,10 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
-from invsvc_async.durable.store.changes import drop, prune, reopen
+from invsvc_async.durable.store.deleting import drop, prune
 from invsvc_async.durable.store.lanes import end_lane, new_lane
 from invsvc_async.durable.store.postgres import PostgresStore
+from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.tables import Opening
 from invsvc_async.durable.store.verdicts import take_verdicts
 from invsvc_async.storage import postgres_pool

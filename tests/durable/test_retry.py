@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.durable.store.changes import _REOPEN
+from invsvc_async.durable.store.reopening import _REOPEN
 from invsvc_async.durable.store.sqlite import DIALECT
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates, run_all

@@ -12,10 +12,11 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
-from invsvc_async.durable.store.changes import drop, old_entries, prune, reopen
+from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.lanes import take_lanes
 from invsvc_async.durable.store.members import SEEN
+from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.restored import place_of
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.states import Left

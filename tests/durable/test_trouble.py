@@ -14,7 +14,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import entries_of, summary_of, workers_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.store.changes import drop, numbers
+from invsvc_async.durable.store.adding import numbers
+from invsvc_async.durable.store.deleting import drop
 from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.durable.store.tables import Opening

@@ -19,7 +19,7 @@ def finding(rule: str, file: str, text: str = "") -> dict[str, object]:
 def test_finding_that_is_listed() -> None:
     """Its file or its text is that of an entry."""
     found = [
-        finding("B608", "invsvc_async/durable/store/changes.py"),
+        finding("B608", "invsvc_async/durable/store/adding.py"),
         finding("B105", "invsvc_async/x.py", "Possible hardcoded password: 'lost'"),
     ]
     assert judged([SQL, WORD], found) == ([], [])
@@ -29,13 +29,13 @@ def test_finding_that_is_listed() -> None:
     "found",
     [
         finding("B608", "invsvc_async/client.py"),
-        finding("B602", "invsvc_async/durable/store/changes.py"),
+        finding("B602", "invsvc_async/durable/store/adding.py"),
         finding("B105", "invsvc_async/x.py", "Possible hardcoded password: 'hunter2'"),
     ],
 )
 def test_finding_that_is_new(found: dict[str, object]) -> None:
     """Another file, rule or text is named."""
-    listed = [finding("B608", "invsvc_async/durable/store/changes.py")]
+    listed = [finding("B608", "invsvc_async/durable/store/adding.py")]
     new, _ = judged([SQL, WORD], [*listed, found])
     assert len(new) == 1
     assert str(found["filename"]) in new[0]

@@ -15,8 +15,8 @@ order                  ``order``: what comes before a write, ``begin``, who is o
 a send, an end         ``put`` of the store: only if its owner still has the entry
 what was left          ``states``: of things, as the next write to one has to know it
 verdicts               ``verdicts``: who gives each; acknowledged ones.  ``findings``: those of people
-entries                ``changes``: adding, reopening, dropping, pruning.  ``unkeyed``: those of a client
-                       without keys.  ``lists``: what people see
+entries                ``adding``; ``reopening``; ``deleting``: dropping and pruning.  ``unkeyed``: those of
+                       a client without keys.  ``lists``: what people see
 what is not due        ``due``: writes that wait for their time, and those behind them
 whose turn it is       ``turns``: the teams that have open writes, and the next ones of each
 a batch                ``inputs``: who reads one, and what is added of it
@@ -38,10 +38,11 @@ lives: it is not silent (``members``), or, in a file, has the lock of the file. 
 ================  ================  ================================================  ==================
 state             ``state``         other columns                                     left by
 ================  ================  ================================================  ==================
-waiting           TO DO             ``done_at`` NULL; a lane without an owner, or     own, set aside,
-                                    for a key ``FREED`` or ``ENDED``                  forget
+waiting           TO DO             ``done_at`` NULL; a lane without an owner, or     own, forget
+                                    for a key ``FREED`` or ``ENDED``
 waiting, aside    TO DO             ``done_at`` NULL; the lane -1 - n; ``due_at``     come back, forget
-owned             TO DO             ``done_at`` NULL; a lane with an owner            send, release
+owned             TO DO             ``done_at`` NULL; a lane with an owner            send, release, set
+                                                                                      aside, forget
 in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settles     finish, release
                                     it; without one, the next owner settles it
                                     first
@@ -64,13 +65,13 @@ What changes them
 =========  ======================================================  ===================================
 change     statements of PostgreSQL                                in a file, if they are others
 =========  ======================================================  ===================================
-enter      ``_ADD`` in changes: a batch's input.  ``_CLAIM`` in    ``_ADD`` for keys and rows, too:
+enter      ``_ADD`` in adding: a batch's input.  ``_CLAIM`` in     ``_ADD`` for keys and rows, too:
            claims: a key, which may enter as sent.  ``_INSERT``    ``_insert`` in claims, ``_take_in``
            in enqueued: an outbox.  ``_KEEP`` in tables: a         in enqueued
            client's write without a key, which enters as sent
 own        by lane: ``_TAKE`` and ``_NEW`` in lanes.  Of a key:    also ``_FREE_ALL_LANES`` in sqlite,
            ``_MOVE_ENTRY`` in claims.  Of lanes that were taken over:    opening
-           ``_MOVE_KEYED`` and ``_MOVE`` in lanes
+           ``_MOVE_KEYED`` and ``_MOVE_REST`` in lanes
 send       ``_PUT`` in postgres.  Of a key: ``_BEGIN`` in order    ``_STORE`` in sqlite for ``_PUT``
 finish     ``_PUT``; ``_KEEP``.  ``_ENDED`` in findings: by a      ``_STORE`` for ``_PUT``
            person.  ``_END`` in enqueued: of a row that a copy
@@ -81,11 +82,11 @@ release    of a key: ``RELEASE`` and ``_RELEASE_UNSENT`` in
 set aside  ``_MOVE_ASIDE`` in due
 come back  ``_COME_BACK`` in due
 reopen     of a key, by its next run: ``_REOPEN`` in claims.
-           By ``retry``: ``_REOPEN`` in changes, and for keys
+           By ``retry``: ``_REOPEN`` in reopening, and for keys
            ``_FREE_REOPENED``.  Before another finding:
            ``_OPENED`` in findings
 forget     ``drop``: nothing was sent.  ``_PRUNE``, or ``_EMPTY``  ``forget`` in sqlite, while the
-           to keep the key: both in changes.  ``_REMOVE`` in       loop is closed
+           to keep the key: all in deleting.  ``_REMOVE`` in       loop is closed
            unkeyed.  ``_DELETE`` in enqueued: another write has
            its key
 =========  ======================================================  ===================================

@@ -23,9 +23,9 @@ from invsvc_async.durable.entry import (
     entry_in,
     written_of,
 )
-from invsvc_async.durable.store.changes import add
+from invsvc_async.durable.store.adding import add
 from invsvc_async.durable.store.conditions import ENDED, FREED, OPEN
-from invsvc_async.durable.store.lanes import MINE, check_owned
+from invsvc_async.durable.store.lanes import MINE, OWNER, check_owned
 from invsvc_async.durable.store.members import dead, living, member_of, unowned
 from invsvc_async.durable.store.restored import IS_OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
@@ -51,18 +51,11 @@ _LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
 _NEW: Final = f"{WRITTEN} taker:text"
 _NUMBER: Final = "nextval('{s}entries_seq_seq')"
 _COLUMNS: Final = ", ".join(WRITTEN_NAMES)
-# The values of these columns: an entry that is not next enters as TO DO, whatever state it was given.
-_VALUES_IF_NEXT: Final = ", ".join(
-    f"CASE WHEN is_so AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END"
-    if name == "state"
-    else name
-    for name in WRITTEN_NAMES
-)
 # PostgreSQL claims keys in one statement, which also returns the entries that were there:
 #
 #     turn    makes the commit wait for the disk
-#     whole   is_so: the database has all keys, since it was not restored from a copy.  Otherwise no write is
-#             next, because this connection may be the first one to the copy, and the run looks only then
+#     whole   is_whole: the database has all keys, since it was not restored from a copy.  Otherwise no write
+#             is next, because this connection may be the first one to the copy, and the run looks only then
 #     owned   the lane, if it is still this process's; it stays so until the commit
 #     new     what is given under keys that have no entry, if the lane is owned
 #     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries
@@ -73,9 +66,17 @@ _VALUES_IF_NEXT: Final = ", ".join(
 #
 # before is as of the lock.  Whether the write before was applied may be read as of the statement's start,
 # because it stays so.
+#
+# An entry that is not next enters as TO DO, whatever state it was given.
+_VALUES_IF_NEXT: Final = ", ".join(
+    f"CASE WHEN is_whole AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END"
+    if name == "state"
+    else name
+    for name in WRITTEN_NAMES
+)
 _CLAIM: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
-whole AS (SELECT NOT EXISTS ({IS_OPEN}) AS is_so),
+whole AS (SELECT NOT EXISTS ({IS_OPEN}) AS is_whole),
 owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
 new AS MATERIALIZED (
     SELECT owned.id, given.* FROM turn CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}
@@ -97,7 +98,7 @@ new AS MATERIALIZED (
     INSERT INTO {{s}}unheard (seq, taker)
     SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_NEW}}} USING (key) WHERE given.taker IS NOT NULL
 )
-SELECT given.key, made.seq, is_so AND (given.thing IS NULL OR is_next), found
+SELECT given.key, made.seq, is_whole AND (given.thing IS NULL OR is_next), found
 FROM whole CROSS JOIN {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
     LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
 """
@@ -115,7 +116,6 @@ _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
     ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
 """
-_OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
 _MOVE_ENTRY: Final = f"""
 UPDATE {{s}}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND {OPEN} RETURNING seq
 """
@@ -144,7 +144,12 @@ _LEFT_OPEN: Final = (
 
 
 class Teller(IntEnum):
-    """Who is to return the secret of a new webhook.  The numbers are those of the statements."""
+    """
+    Who is to return the secret of a new webhook.  The numbers are those of the statements.
+
+    In the journal of a client, ``unheard`` has who is to, with whom as ``taker``; in batches and outboxes, it
+    has the verdicts that nobody has acknowledged.
+    """
 
     NOBODY = 0  # it was returned, or there is none
     LIVING = 1  # a living process is about to
@@ -341,7 +346,7 @@ def _take(
     seq: int, before: int, to: int, mine: OwnedLane, silence: float
 ) -> Script[Taken | None]:
     yield from check_owned(mine)
-    owners = yield _OWNER, (before,)
+    owners = yield OWNER, (before,)
     owner = owners[0][0] if owners else None
     alive = yield from living(silence, [owner])
     if owner is not None and owner != mine.token and member_of(owner) in alive:
@@ -351,7 +356,8 @@ def _take(
         moved = yield _WAS_MOVED, (seq, to)
     if not moved:
         return None
-    # ``FREED`` and ``ENDED`` are no rows of ``lanes``; of a lane without an owner, there is a row.
+    # ``FREED`` and ``ENDED`` are no rows of ``lanes``.  Nor is a lane that was deleted, which says nothing.
+    # Of a lane without an owner, there is a row.
     is_free = bool(owners) and owner is None
     return Taken(before == ENDED or is_free)
 

@@ -30,6 +30,9 @@ UNFINISHED: Final = f"state < {State.DONE:d}"  # it has no verdict
 KEYED: Final = "digest <> ''"
 UNKEYED: Final = "digest = ''"
 
+# Statements about one verdict say this, too, so that the index of those not applied is used.
+NOT_APPLIED: Final = "verdict <> 'applied'"
+
 FREED: Final = 0
 ENDED: Final = -1
 ONLY_LANE: Final = 1  # of a file of a batch or an outbox
@@ -39,13 +42,13 @@ NOT_ASIDE: Final = "lane >= -1"
 
 
 def aside_of(lane: int) -> int:
-    """Return the lane where writes of *lane* wait for their time, or the lane of a waiting lane."""
+    """Return the lane where writes of *lane* wait for their time."""
     return -1 - lane
 
 
 def lane_of(lane: int) -> int:
     """Return the lane whose owner sends what is in *lane*."""
-    return aside_of(lane) if is_aside(lane) else lane
+    return -1 - lane if is_aside(lane) else lane
 
 
 def is_aside(lane: int) -> bool:

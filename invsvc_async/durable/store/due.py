@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from math import ceil, inf
+from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
@@ -29,6 +29,7 @@ from invsvc_async.durable.store.conditions import (
     IN_LANE,
     OPEN,
     aside_of,
+    lane_of,
     waits,
 )
 from invsvc_async.storage.dialect import MOST, slices
@@ -136,9 +137,9 @@ async def _waiting_in(
     if not lanes:
         return {}, 0.0
     rows = await store.rows(_NEXT_DUE, [(aside_of(number),) for number in lanes])
-    found = {aside_of(lane): due_at for lane, due_at, _ in rows if due_at is not None}
-    # The silence of a file is infinite.  It has no clock but that of this process.
-    now = time.time() if store.silence == inf else rows[0][2]
+    found = {lane_of(lane): due_at for lane, due_at, _ in rows if due_at is not None}
+    # A file has no clock but that of this process.
+    now = rows[0][2] if store.is_shared else time.time()
     return found, now * 1000
 
 
@@ -180,8 +181,8 @@ def _move_aside(seqs: Sequence[int], lanes: Collection[OwnedLane]) -> Script[Non
             yield _MOVE_ASIDE, (moved,)
 
 
-def look_again(thing: str | None, place: int) -> Script[None]:
-    """Mark writes to *thing* after *place*, where a waiting write was deleted, to be read again."""
+def make_due_again(thing: str | None, place: int) -> Script[None]:
+    """Make writes to *thing* due that were behind *place*, where a waiting write was deleted."""
     if thing is not None:
         yield _LOOK_AGAIN, (thing, place)
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from invsvc_async.durable.entry import WRITTEN, WRITTEN_NAMES, State, written_of
 from invsvc_async.durable.records import verdict_of_lost
-from invsvc_async.durable.store.changes import SELECT_KNOWN, add
+from invsvc_async.durable.store.adding import SELECT_KNOWN, add
 from invsvc_async.durable.store.conditions import aside_of
 from invsvc_async.durable.store.due import note_times
 from invsvc_async.storage.dialect import Cell
@@ -50,6 +50,7 @@ _TYPES: Final = {
     )
 }
 _LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($4 AS bigint)) AS done"
+# Each parameter has to be in the statement.
 _NO_LOCK: Final = "SELECT CAST($4 AS bigint) AS done"
 _COMMON: Final = """
 INSERT INTO {schema}.commons (number, text) VALUES (CAST($1 AS bigint), CAST($2 AS text))

@@ -21,8 +21,9 @@ from invsvc_async.durable.entry import (
     columns_of,
     entry_in,
 )
+from invsvc_async.durable.store.lanes import OWNER
 from invsvc_async.durable.store.members import living, member_of
-from invsvc_async.durable.store.tables import count
+from invsvc_async.durable.store.tables import change_counts
 from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 
 _NOW: Final = "SELECT {ms}"
-_OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
 _LOCKED: Final = (
     f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
 )
@@ -129,7 +129,7 @@ def _put_in_place(
 
     *tries* are the outcomes that earlier tries have stored, whose replies were lost.
     """
-    owners = yield _OWNER, (seen.lane,)
+    owners = yield OWNER, (seen.lane,)
     owner = owners[0][0] if owners else None
     rows = yield _LOCKED, (seen.seq,)
     if not rows:
@@ -151,7 +151,7 @@ def _put_in_place(
     yield _ENDED, ([(entry.seq, entry.lane, *columns_of(entry))],)
     before = int(seen.state), seen.verdict or "", int(flags)
     after = int(entry.state), str(entry.verdict), entry.flags
-    yield from count({before: -1, after: 1} if before != after else {})
+    yield from change_counts({before: -1, after: 1} if before != after else {})
     return entry
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from invsvc_async.durable.store.changes import KnownEntry, add
+from invsvc_async.durable.store.adding import KnownEntry, add
 from invsvc_async.durable.store.facts import SET
 from invsvc_async.durable.store.members import dead_member
 from invsvc_async.storage.dialect import MOST, slices

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
+OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
 _OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
 _FREE_LANES: Final = f"""
 SELECT id, owner FROM {{s}}lanes AS l WHERE ({unowned("l.owner")}) AND credential LIKE $3
@@ -55,7 +56,8 @@ _MOVE_KEYED: Final = f"""
 UPDATE {{s}}entries SET lane = $2
 WHERE lane {{any 1 bigint}} AND {OPEN} AND {KEYED}
 """
-_MOVE: Final = (
+# What is left in a lane after that.
+_MOVE_REST: Final = (
     f"UPDATE {{s}}entries SET lane = $2 WHERE lane {{any 1 bigint}} AND {OPEN}"
 )
 _DELETE_ALL: Final = "DELETE FROM {s}lanes WHERE id {any 1 bigint}"
@@ -167,7 +169,7 @@ def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str,
     tokens = {lane.number: lane.token for lane in (*taken, to)}
     owners = dict((yield _LOCK_ALL, ([*tokens],)))
     if owners.get(to.number) != to.token:
-        raise LostLaneError("the journal of this process now belongs to another.")
+        raise lost_lane()
     ours = sorted(
         lane
         for lane, owner in owners.items()
@@ -178,7 +180,7 @@ def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str,
     yield _MOVE_KEYED, (sorted(of_ended), ENDED)
     yield _MOVE_KEYED, (sorted(of_silent), FREED)
     # What is left in those lanes has keys that clients made up.
-    yield _MOVE, (ours, to.number)
+    yield _MOVE_REST, (ours, to.number)
     yield _DELETE_ALL, (ours,)
     rows = yield _OPEN_IN, (to.number,)
     return {key: state == State.DONE for key, state in rows}

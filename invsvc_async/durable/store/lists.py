@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.conditions import (
     KEYED,
+    NOT_APPLIED,
     NOT_ASIDE,
     OPEN,
     UNFINISHED,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 200  # entries of which one statement reads the notes
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
-_OF_VERDICT = """
-SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
+_OF_VERDICT = f"""
+SELECT seq, key FROM {{s}}entries WHERE verdict = $1 AND {NOT_APPLIED} AND intent IS NOT NULL
     AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
 """
 # Of the verdicts that nobody has acknowledged, only as many are looked at as are asked for: $1, the limit of
@@ -284,8 +285,7 @@ def _with_labels(
 
 
 def _chosen(state: str | None) -> str:
-    """Return the condition of entries in *state*, or with that verdict; an index has those not applied."""
+    """Return the condition of entries in *state*, or with that verdict."""
     return (
-        _WHICH.get(state)
-        or f"e.verdict = '{Verdict(str(state))}' AND e.verdict <> 'applied'"
+        _WHICH.get(state) or f"e.verdict = '{Verdict(str(state))}' AND e.{NOT_APPLIED}"
     )

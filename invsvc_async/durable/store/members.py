@@ -54,7 +54,7 @@ UPDATE {s}members SET sends = -1, hungry = 0, seen = {now}, status = coalesce({a
 """
 _DELETE: Final = "DELETE FROM {s}members WHERE name = $1"
 # Members that are gone for good, and of which nothing is left.
-_FORGET: Final = """
+_FORGET_DEAD: Final = """
 DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
     AND NOT EXISTS (SELECT 1 FROM {s}lanes l WHERE l.owner LIKE {s}members.name || '.%')
 """
@@ -182,7 +182,7 @@ async def make_old(store: Store, name: str, seen: float, silence: float) -> None
 
 async def forget_the_dead(store: Store) -> None:
     """Delete the signs of life of processes that are long gone."""
-    await store.rows(_FORGET, store.silence)
+    await store.rows(_FORGET_DEAD, store.silence)
 
 
 async def note_end(store: Store, name: str, status: str | None) -> None:

@@ -40,7 +40,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import CHANGING, SET_CHANGING, State, columns_of
-from invsvc_async.durable.store.changes import COMMONS
+from invsvc_async.durable.store.adding import COMMONS
 from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
 from invsvc_async.durable.store.members import owned
@@ -88,7 +88,9 @@ def _comes_before(row: str, *, place: str, own: str, creates: str) -> str:
     An entry that *creates* (1) replaces nothing: it waits also for later ones that may have been sent.
     """
     is_sent = f"{row}state = {State.SENDING:d}"
-    return f"{row}place < {place} OR {creates} = 1 AND {is_sent} AND {row}seq <> {own}"
+    return (
+        f"{row}place < {place} OR ({creates} = 1 AND {is_sent} AND {row}seq <> {own})"
+    )
 
 
 # The first of the writes that come before, behind the place $3; and what is known of the thing.
@@ -102,7 +104,7 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
 ) AS earlier ON true
 """
 # Whether one of the writes that come before has to be waited for: a living process has it, or it may have
-# been sent, and is none of those that were passed over.
+# been sent, and is none of those that were passed over: of an empty list, ``any`` may be NULL.
 _HAS_TO_WAIT: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane

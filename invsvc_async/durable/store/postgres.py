@@ -23,7 +23,7 @@ from invsvc_async.durable.entry import (
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.store.changes import COMMONS
+from invsvc_async.durable.store.adding import COMMONS
 from invsvc_async.durable.store.conditions import IN_LANE, OPEN
 from invsvc_async.durable.store.due import IS_BEHIND
 from invsvc_async.durable.store.facts import SELECT_LOCKED, SET
@@ -111,13 +111,12 @@ _SET = ", ".join(
 #     turn     makes the commit wait for the disk
 #     owned    the lanes, locked until the commit; an entry is stored if its lane still has the token
 #     stored   the entries that are.  A send changes no column of an index.  An end that was stored before,
-# and
-#              whose reply was lost, is stored again.  The key is compared, because in a database that was put
-#              back from a copy, a number may be another key's
+#              and whose reply was lost, is stored again.  The key is compared, because in a database that was
+#              put back from a copy, a number may be another key's
 #     told     who gives the verdicts of those that have one
 #     counted  the changes of the counts
 #     kept     what the writes left
-_STORE = f"""
+_STORED = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
@@ -162,7 +161,7 @@ _LEFT = """
 """
 _PUT = {
     (counted, left): (
-        _STORE % ((_BEFORE, _SAME, _CHANGED) if counted else ("", "", ""))
+        _STORED % ((_BEFORE, _SAME, _CHANGED) if counted else ("", "", ""))
         + f"{_COUNT if counted else ''}{_LEFT if left else ''} SELECT seq FROM stored"
     )
     for counted in (False, True)
@@ -208,6 +207,8 @@ class PostgresStore(Pool):
     # How often this has found that the database is a copy: what was read of the copy's notes before is old
     # then.
     marks: int = 0
+    # Several processes use it at a time, and go by the clock of the database.
+    is_shared: bool = True
 
     def __init__(self, address: str, how: Opening) -> None:
         self.how: Opening = how

@@ -310,7 +310,7 @@ def keep(given: Sequence[Put]) -> tuple[str, Sequence[Cell]]:
     return _KEEP, (rows, list({lane.number for _, lane, _ in given}))
 
 
-def count(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
+def change_counts(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
     """Add *changes*, by state, verdict and flags, to the counts, if they are kept."""
     if rows := [
         (int(which[0]), *which[1:], many)

@@ -1,0 +1,110 @@
+"""
+Entries that are added: their numbers, and what is known under their keys already.
+
+A script may be run again after its reply was lost, and then finds what its earlier run has done.  The caller
+gives a set that outlasts the runs, *ours*, and each run adds to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from invsvc_async.durable.entry import (
+    WRITTEN,
+    WRITTEN_NAMES,
+    Entry,
+    State,
+    written_of,
+)
+from invsvc_async.durable.store.tables import change_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
+
+
+# The keys of entries, and of each what a ``KnownEntry`` has.
+SELECT_KNOWN: Final = (
+    "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
+)
+# Processes take numbers in turn, so that the order of numbers is that of the commits.  A file has one writer,
+# which takes them from SQLite's own table; the row is not there before the first entry.
+_NUMBERS: Final = """
+{postgres}WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('{s}entries')) AS done)
+    SELECT nextval('{s}entries_seq_seq') FROM turn CROSS JOIN generate_series(1, {arg 1 bigint})
+"""
+_NEXT_SEQ: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'entries' RETURNING seq"
+_FIRST_SEQ: Final = "{sqlite}INSERT INTO sqlite_sequence (name, seq) VALUES ('entries', $1) RETURNING seq"
+_COLUMNS: Final = ", ".join(("seq", "place", "lane", *WRITTEN_NAMES))
+_ADD: Final = f"""
+INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS}
+    FROM {{rows 1 seq:bigint place:bigint lane:bigint {WRITTEN}}} WHERE true
+    ON CONFLICT (key) DO NOTHING RETURNING seq
+"""
+COMMONS: Final = """
+INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:text} WHERE true
+    ON CONFLICT DO NOTHING
+"""
+
+
+class KnownEntry(NamedTuple):
+    """What a store has under a key; ``done_at`` is in epoch ms."""
+
+    seq: int
+    digest: str
+    state: int
+    done_at: int | None
+
+
+async def known_of(store: Store, keys: Sequence[str]) -> dict[str, KnownEntry]:
+    """Return what the store has under *keys*, at most 256, by key."""
+    rows = await store.rows(SELECT_KNOWN, list(keys))
+    return {key: KnownEntry(*known) for key, *known in rows}
+
+
+def numbers(many: int) -> Script[list[int]]:
+    """Return the next numbers, for new entries and for places at the end of the order."""
+    in_database = yield _NUMBERS, (many,)
+    if in_database:
+        return [number for (number,) in in_database]
+    # The statement for PostgreSQL returns nothing in a file.
+    [(last,)] = (yield _NEXT_SEQ, (many,)) or (yield _FIRST_SEQ, (many,))
+    return [*range(last - many + 1, last + 1)]
+
+
+def add(
+    entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]
+) -> Script[dict[str, KnownEntry]]:
+    """
+    Insert new *entries* in their order; return what is known under their keys.
+
+    With them, store the common parts of their intents, which *commons* has.  The numbers that this and
+    earlier tries gave are added to *ours*.
+
+    They are counted as TO DO.  Claims of keys also insert entries that are being sent, but keys are in the
+    journals of clients, which keep no counts.
+    """
+    yield (
+        COMMONS,
+        (
+            [
+                (number, commons[number])
+                for number in {e.common for e in entries if e.common}
+            ],
+        ),
+    )
+    given = yield from numbers(len(entries))
+    ours.update(given)
+    numbered = [*zip(given, entries, strict=True)]
+    rows = [(seq, seq, entry.lane, *written_of(entry)) for seq, entry in numbered]
+    new = yield _ADD, (rows,)
+    yield from change_counts({(State.TO_DO, "", 0): len(new)})
+    if len(new) == len(entries):
+        return {
+            entry.key: KnownEntry(seq, entry.digest, int(entry.state), None)
+            for seq, entry in numbered
+        }
+    found = yield SELECT_KNOWN, ([entry.key for entry in entries],)
+    return {key: KnownEntry(*known) for key, *known in found}

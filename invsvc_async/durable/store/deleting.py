@@ -1,0 +1,130 @@
+"""
+Entries that are deleted: one that people drop, and old ones, which are pruned.
+
+A script may be run again after its reply was lost, and then finds what its earlier run has done.  The caller
+gives a set that outlasts the runs, *dropped* or *gone*, and each run adds to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in, is_same_row
+from invsvc_async.durable.records import may_be_sent
+from invsvc_async.durable.store.conditions import is_aside, lane_of
+from invsvc_async.durable.store.due import make_due_again
+from invsvc_async.durable.store.restored import marked
+from invsvc_async.durable.store.tables import change_counts
+from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
+from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.dialect import MOST, Script, slices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.durable.store.opening import Store
+
+
+# Entries that were done before $1 (epoch ms), but not UNKNOWN ones, or emptied ones.  Their verdicts were
+# acknowledged, unless $2 is 1.
+_OLD: Final = f"""
+e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
+    AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL)
+    AND ({{arg 2 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
+"""
+_FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
+_STILL_OLD: Final = (
+    f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
+)
+_PRUNE: Final = f"DELETE FROM {{s}}entries AS e {_STILL_OLD}"
+_EMPTY: Final = f"""
+UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL, labels = NULL {_STILL_OLD}
+"""
+_EMPTY_STATES: Final = """
+UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
+    FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
+"""
+
+
+def may_drop(
+    key: str, *, done: bool = True, seen: Entry | None = None
+) -> Script[Entry | None]:
+    """
+    Lock the entry of *key*, and return it; return ``None`` if the entry must not be deleted.
+
+    An entry may be deleted if nothing of it was sent; with *done*, also if it has a verdict.  With *seen*,
+    only if it is still as it was seen.
+    """
+    found = yield (
+        f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}",
+        (key,),
+    )
+    if not found:
+        return None
+    entry = entry_in(found[0])
+    if seen is not None and not is_same_row(entry, seen):
+        return None
+    if entry.state is State.DONE:
+        return entry if done else None
+    is_of_copy = entry.seq <= (yield from marked()).through
+    return None if is_of_copy or may_be_sent(entry) else entry
+
+
+def drop(
+    key: str, dropped: set[str], *, done: bool, seen: Entry | None = None
+) -> Script[int | None]:
+    """
+    Delete the entry of *key* if ``may_drop`` allows it; then add the key to *dropped*.
+
+    In a batch, *done* is false: its input would send the write again.  A process that is about to send the
+    write finds that its entry is gone, and does not.
+
+    If the write waited for its time, return its lane, where later writes may have waited behind it.
+    """
+    yield "SELECT {durably}", ()
+    entry = yield from may_drop(key, done=done, seen=seen)
+    if entry is None:
+        return None
+    # Only batches count their entries, and in a batch it has no verdict.
+    yield from change_counts({(State.TO_DO, "", 0): -1})
+    yield "DELETE FROM {s}entries WHERE seq = $1", (entry.seq,)
+    yield DELETE_UNHEARD, ([entry.seq],)
+    dropped.add(key)
+    if not is_aside(entry.lane):
+        return None
+    yield from make_due_again(entry.thing, entry.place)
+    return lane_of(entry.lane)
+
+
+async def old_entries(
+    store: Store, before: int, after: int, last: int, *, unacknowledged: bool
+) -> list[tuple[int, str]]:
+    """
+    Return numbers and keys of the entries that may be pruned, *after* a number, up to the *last*.
+
+    They were done before the time *before* (epoch ms).
+    """
+    rows = await store.rows(_FIND_OLD, before, int(unacknowledged), after, last)
+    return [(seq, key) for seq, key in rows]
+
+
+def prune(
+    before: int,
+    seqs: Sequence[int],
+    *,
+    unacknowledged: bool,
+    gone: set[int],
+    empties: bool = False,
+) -> Script[None]:
+    """
+    Delete the entries *seqs* that ``old_entries`` still finds; add their numbers to *gone*.
+
+    If it *empties* them, their keys, digests and verdicts stay.
+    """
+    for some in slices(seqs, MOST):
+        rows = yield _EMPTY if empties else _PRUNE, (before, int(unacknowledged), some)
+        if things := [(thing, place) for _, thing, place in rows if thing is not None]:
+            yield _EMPTY_STATES, (things,)
+        if rows:
+            yield DELETE_UNHEARD, ([seq for seq, *_ in rows],)
+        gone.update(seq for seq, *_ in rows)
