@@ -107,6 +107,7 @@ async def test_batch_whose_callback_takes_them(service, client, path):
     async with Batch.open(path, client) as batch:
         later = {each.key: each async for each in batch.results()}
         report = await report_of(batch.entries, "run.db")
+        assert (await batch.summary()).secrets_lost == 1
 
     [lost] = [key for key, says in said.items() if says == "lost"]
     assert (
