@@ -220,7 +220,7 @@ async def test_secret_that_another_run_of_the_client_returned(client, takes, sai
         sending=SimpleNamespace(on_secret=hook, core=options_of(client).core),
         breaker=SimpleNamespace(holds_back=lambda *_: False),
     )
-    store = SimpleNamespace(commons=Commons(), silence=inf)
+    store = SimpleNamespace(commons=Commons(), silence=inf, is_shared=False)
     lane = SimpleNamespace(
         leases=SimpleNamespace(store=store, taker=None), put=lambda *_: None
     )

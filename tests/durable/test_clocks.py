@@ -268,6 +268,7 @@ async def test_write_in_doubt_that_cannot_be_read_and_a_slow_database(
 
     class Slow:
         silence = 15.0
+        is_shared = True
 
         async def rows(self, _text):
             slow.time += 5.0

@@ -108,9 +108,9 @@ def test_constant_of_the_same_name_and_value_in_another_module():
 
 def test_constant_that_another_module_has_imported():
     """It is changed there as well, and is what it was afterwards."""
-    from invsvc_async.durable.store import changes
+    from invsvc_async.durable.store import reopening
 
-    before = changes.DELETE_UNHEARD
+    before = reopening.DELETE_UNHEARD
     with in_process(
         Mutant(
             "later",
@@ -124,5 +124,5 @@ def test_constant_that_another_module_has_imported():
             ],
         )
     ):
-        assert before.replace("DELETE", "SELECT") == changes.DELETE_UNHEARD
-    assert changes.DELETE_UNHEARD is before
+        assert before.replace("DELETE", "SELECT") == reopening.DELETE_UNHEARD
+    assert reopening.DELETE_UNHEARD is before
