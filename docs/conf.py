@@ -24,8 +24,8 @@ release = version = __version__
 
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton",
-    "command_line", "dark_pictures", "decision_diagram", "figures", "operations_table", "outputs",
-    "phone_tables", "plots",
+    "code_marks", "command_line", "dark_pictures", "decision_diagram", "figures", "operations_table",
+    "outputs", "phone_tables", "plots",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_generated"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}

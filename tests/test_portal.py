@@ -518,7 +518,7 @@ def test_time_limit_of_a_call(portal, service):
     service.script("journeys.update", "hang")
     client = portal.client
     write = client.journeys.update("jrn_1", name="Too late")
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"longer than 0\.2 s.*client\.unsettled"):
         portal.call(write, timeout=0.2)
     (intent,) = client.unsettled
 
@@ -526,6 +526,16 @@ def test_time_limit_of_a_call(portal, service):
     assert portal.call(client.settle(intent)).verdict is Verdict.NOT_APPLIED
     assert portal.call(client.journeys.get("jrn_1"), timeout=30.0).id == "jrn_1"
     assert effects(service) == []
+
+
+def test_time_limit_of_the_awaitable(portal):
+    """Its own error is passed on as it is."""
+
+    async def ours():
+        raise TimeoutError("ours")
+
+    with pytest.raises(TimeoutError, match=r"^ours$"):
+        portal.call(ours(), timeout=30.0)
 
 
 def test_interrupt_that_another_thread_raises(portal, service):

@@ -269,6 +269,8 @@ def _report(error: Exception) -> int:
     match error:
         case InvsvcError():
             pass
+        case FileNotFoundError(filename=str() | bytes() as name, strerror=str() as why):
+            words = f"{os.fsdecode(name)}: {why}. Correct the path, or make its folder."
         case OSError(filename=str() | bytes() as name, strerror=str() as why):
             words = f"{os.fsdecode(name)}: {why}"
         case OSError(strerror=str() as why):

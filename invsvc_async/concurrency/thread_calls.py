@@ -58,13 +58,21 @@ class ThreadCall(Generic[T]):
             self._task.cancel()
 
     async def _run(self) -> None:
+        limit = asyncio.timeout(self._timeout)
         try:
-            async with asyncio.timeout(self._timeout):
+            async with limit:
                 self._value.append(await self.awaitable)
         except asyncio.CancelledError:
             raise
+        except TimeoutError as error:
+            self._error = self._too_late() if limit.expired() else error
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
             self._error = error
+
+    def _too_late(self) -> TimeoutError:
+        words = f"timeout: the call took longer than {self._timeout:g} s, and was cancelled."
+        advice = "Settle what is in client.unsettled before you write again."
+        return TimeoutError(f"{words} {advice}")
 
     def _ring(self, _task: object = None) -> None:
         self._is_over = True

@@ -75,7 +75,8 @@ def _csv_rows(file: BinaryIO, delimiter: str) -> Iterator[tuple[int, dict[str, s
         raise ValueError(f"line {line}: has two columns with the name {twice[0]!r}")
     for line, cells in rows:
         if len(cells) != len(header):
-            raise ValueError(
-                f"line {line}: has {len(cells)} cells, but the first line has {len(header)}"
-            )
+            words = f"line {line}: has {len(cells)} cells, but the first line has {len(header)}"
+            if len(header) == 1:
+                words += f", {header[0]!r}. If that is several columns, pass their delimiter (--delimiter)"
+            raise ValueError(words)
         yield line, dict(zip(header, cells, strict=True))

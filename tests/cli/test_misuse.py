@@ -106,7 +106,7 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
         (
             "export invoices -o nowhere/x.csv",
             1,
-            "nowhere/x.csv: No such file or directory\n",
+            "nowhere/x.csv: No such file or directory. Correct the path, or make its folder.\n",
         ),
         ("listen", 2, "--accept-unsigned"),
         ("listen --shared-header X-Ours", 2, "must be NAME=VALUE"),

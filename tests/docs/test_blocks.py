@@ -24,6 +24,8 @@ pytestmark = pytest.mark.untraced
 HOW_TO = ROOT / "docs/how-to"
 EVERY = [ROOT / "README.md", *PAGES]
 FENCE = re.compile(r"^```(.*)\n", re.MULTILINE)
+NAMED = re.compile(r"# (\w+\.py)\n")
+PROGRAM = re.compile(r"^python (\w+\.py)", re.MULTILINE)
 RUN = {"python", "shell", "sh", "text", "json", "toml"}
 NOT_RUN = {
     "receive-webhooks.md",
@@ -63,6 +65,25 @@ def test_kind_of_each_block(page) -> None:
 
     assert kinds <= RUN | ({""} if page.name in NOT_RUN else set())
     assert "sh" not in kinds or str(page.relative_to(ROOT)) in TO_THE_LETTER
+
+
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
+def test_command_after_its_program(page) -> None:
+    """A reader is told to run a program only after its lines."""
+    saved = {
+        found[1]: block.line
+        for block in blocks_of(page, "python")
+        if (found := NAMED.match(block.code))
+    }
+
+    early = [
+        name
+        for kind in ("sh", "shell")
+        for block in blocks_of(page, kind)
+        for name in PROGRAM.findall(block.code)
+        if block.line < saved.get(name, 0)
+    ]
+    assert early == []
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ async def test_empty_cells(compare, rows, put, tmp_path):
         ("a.csv", HEAD.encode("utf-16"), "line 1: is not UTF-8"),
         ("a.csv", (HEAD + "Ñ,1,v\n").encode("latin-1"), "line 2: is not UTF-8"),
         ("a.csv", (HEAD + "A,1\n").encode(), "line 2: has 2 cells, but the first line has 3"),
+        ("a.csv", b"uuid;total\nA;1,5\n", r"line 2: has 2 cells, .* has 1, 'uuid;total'\..*--delimiter"),
         ("a.csv", (HEAD + "A,1,v,\n").encode(), "line 2: has 4 cells"),
         ("a.csv", b"uuid,total,total\n", "line 1: has two columns with the name 'total'"),
         ("a.csv", (HEAD + 'A,"1,v\n').encode(), "line 2: a quote is not closed"),
