@@ -150,8 +150,9 @@ class Ray(Engine):
         import ray
 
         ray.init(
-            num_cpus=4, include_dashboard=False, object_store_memory=200_000_000,
-            log_to_driver=False,
+            num_cpus=4, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False,
+            # 15 by default: beside anything else, its actors would wait, and those of other engines not
+            _system_config={"worker_niceness": 0},
         )  # fmt: skip
         stack.callback(ray.shutdown)
         ray.data.DataContext.get_current().enable_progress_bars = False
