@@ -61,7 +61,7 @@ def line_of(number: int) -> str:
     )
 
 
-def shown(*arguments: str, width: int) -> str:
+def shown(*command: str, width: int) -> str:
     """Run one command in a terminal and give what stands there at its end, colours and all."""
     main, side = pty.openpty()
     environment = {
@@ -70,7 +70,7 @@ def shown(*arguments: str, width: int) -> str:
         "LINES": "50",
         "TERM": "xterm-256color",
     }
-    command, nothing = [*INVSVC, *arguments], subprocess.DEVNULL
+    nothing = subprocess.DEVNULL
     child = subprocess.Popen(  # noqa: S603
         command, stdin=nothing, stdout=side, stderr=nothing, env=environment
     )
@@ -85,7 +85,15 @@ def shown(*arguments: str, width: int) -> str:
 
 
 def picture(name: str, *commands: tuple[str, ...], width: int = WIDTH) -> list[str]:
-    """Keep one terminal with the *commands* and what they printed; give that, too."""
+    """Keep one terminal with the *commands* of invsvc and what they printed; give that, too."""
+    printed = [shown(*INVSVC, *each, width=width).rstrip() for each in commands]
+    said = [f"invsvc {shlex.join(each)}" for each in commands]
+    terminal(name, [*zip(said, printed, strict=True)], width)
+    return printed
+
+
+def terminal(name: str, printed: list[tuple[str, str]], width: int = WIDTH) -> None:
+    """Keep one terminal with commands and what they have *printed*."""
     console = Console(
         record=True,
         width=width,
@@ -93,15 +101,12 @@ def picture(name: str, *commands: tuple[str, ...], width: int = WIDTH) -> list[s
         force_terminal=True,
         color_system="truecolor",
     )
-    printed = []
-    for command in commands:
-        console.print(Text(f"$ invsvc {shlex.join(command)}", style="bold green"))
-        printed.append(shown(*command, width=width).rstrip())
-        console.print(Text.from_ansi(printed[-1]))
+    for command, text in printed:
+        console.print(Text(f"$ {command}", style="bold green"))
+        console.print(Text.from_ansi(text))
         console.print()
     (HERE / "_static" / "terminal").mkdir(parents=True, exist_ok=True)
     console.save_svg(str(HERE / "_static" / "terminal" / f"{name}.svg"), title="invsvc")
-    return printed
 
 
 @contextmanager
@@ -218,6 +223,34 @@ def batch() -> None:
         "secrets.jsonl",
     )
     picture("batch", command, command)
+
+
+def table() -> None:
+    """Picture a table on Spark, one of whose workers is killed meanwhile; needs Spark, and Java."""
+    from tests.engines.tables import Killer, descendants
+    from tests.soak.engines import elsewhere
+    from tests.support.database import database
+
+    python = elsewhere("pyspark")
+    if python is None:
+        raise LookupError("pyspark is in no environment of the folder $ENGINES")
+    program = HERE.parent / "examples" / "spark_table.py"
+    with serving(latency=2.0) as service:  # long enough to be killed meanwhile
+        os.environ.update(
+            INVSVC_BASE_URL=service.base_url, INVSVC_API_KEY=service.api_key,
+            INVSVC_JOURNAL=database().at(journal="picture"), PYSPARK_PYTHON=python,
+        )  # fmt: skip
+        killer = Killer(service, lambda: descendants(os.getpid(), "pyspark.daemon"), 10)
+        killer.start()
+        submit = ("spark-submit", "--master", "local[2,4]")
+        run = (f"{Path(python).parent}/{submit[0]}", *submit[1:], str(program))
+        ran = shown(*run, width=WIDTH).strip()
+        assert killer.killed is not None
+        made = len(service.ledger.effects("webhooks.create"))
+        assert made == 100, f"{made} webhooks"
+        audited = shown(*INVSVC, "audit", "webhooks", width=WIDTH).strip()
+    said = shlex.join((*submit, program.name))
+    terminal("table", [(said, ran), ("invsvc audit webhooks", audited)])
 
 
 def doctor() -> None:
@@ -358,8 +391,8 @@ async def _run(batch: Batch) -> None:
 
 
 PICTURES = {
-    "demo": demo, "list": list_, "write": write, "batch": batch, "doctor": doctor, "inspector": inspector,
-    "batch-watch": batch_watch, "console": console,
+    "demo": demo, "list": list_, "write": write, "batch": batch, "table": table, "doctor": doctor,
+    "inspector": inspector, "batch-watch": batch_watch, "console": console,
 }  # fmt: skip
 
 

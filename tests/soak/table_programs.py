@@ -199,6 +199,8 @@ class Dask(Engine):
         self._cluster = stack.enter_context(
             Cluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None)
         )
+        # starts another worker in the place of one whose nanny has given up, too
+        self._cluster.cluster.adapt(minimum=WORKERS, maximum=WORKERS)
         # after a kill, made again of what this program has, as of a file
         parts = [dask.delayed(pd.DataFrame(part)) for part in parts_of(rows)]
         self._frame = dd.from_delayed(parts)

@@ -346,10 +346,21 @@ def _victims(leader: int, name: str, mark: str) -> list[int]:
     if name == "batch":
         pattern = re.compile(BATCH_WORKERS)
         return [pid for pid in in_session(leader) if pattern.search(command_of(pid))]
-    folders = presence.MEMORY.glob(f"invsvc-workers-*/*{mark}*")
-    files = {path.stat().st_ino for folder in folders for path in folder.iterdir()}
-    locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
-    return [int(lock[4]) for lock in locks if int(lock[5].rpartition(":")[2]) in files]
+    files = set()
+    for path in presence.MEMORY.glob(f"invsvc-workers-*/*{mark}*/*"):
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            found = path.stat()
+            files.add((found.st_dev, found.st_ino))
+    lines = Path("/proc/locks").read_text().splitlines()
+    locks = [line.split() for line in lines if "->" not in line]  # which waits
+    holders = {int(lock[4]) for lock in locks if _file_of(lock[5]) in files}
+    return sorted(holders.intersection(in_session(leader)))
+
+
+def _file_of(shown: str) -> tuple[int, int]:
+    """Return the numbers of device and file in a line of ``/proc/locks``."""
+    major, minor, inode = shown.split(":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(inode)
 
 
 def _results(folder: Path) -> dict[str, str]:
