@@ -48,6 +48,7 @@ COMMANDS = {
     "servers": "tests.soak.servers",
     "flood": "tests.soak.flood",
     "engines": "tests.soak.engines",
+    "tables": "tests.soak.tables",
     "key_cost": "benchmarks.bench_key",
     "keys": "tests.soak.keys 1000 3 1 20",
     "audit": "tests.support.audit",

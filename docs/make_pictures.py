@@ -36,6 +36,7 @@ os.environ["PYTHONPATH"] = str(HERE.parent)
 from invsvc_async.testing import serving  # noqa: E402 - after the path is set
 
 WIDTH = 120
+NARROW = 60  # for few words
 PAGE_WIDTH = 1000  # of a page, so that its words can be read where the picture is shown
 INVSVC = [sys.executable, "-m", "invsvc_async.cli"]
 MOVES = re.compile(r"\x1b\[(?:\?25[lh]|[0-9]*[ABCDGJK])")
@@ -61,7 +62,7 @@ def line_of(number: int) -> str:
     )
 
 
-def shown(*arguments: str, width: int) -> str:
+def shown(*command: str, width: int) -> str:
     """Run one command in a terminal and give what stands there at its end, colours and all."""
     main, side = pty.openpty()
     environment = {
@@ -70,7 +71,7 @@ def shown(*arguments: str, width: int) -> str:
         "LINES": "50",
         "TERM": "xterm-256color",
     }
-    command, nothing = [*INVSVC, *arguments], subprocess.DEVNULL
+    nothing = subprocess.DEVNULL
     child = subprocess.Popen(  # noqa: S603
         command, stdin=nothing, stdout=side, stderr=nothing, env=environment
     )
@@ -85,7 +86,15 @@ def shown(*arguments: str, width: int) -> str:
 
 
 def picture(name: str, *commands: tuple[str, ...], width: int = WIDTH) -> list[str]:
-    """Keep one terminal with the *commands* and what they printed; give that, too."""
+    """Keep one terminal with the *commands* of invsvc and what they printed; give that, too."""
+    printed = [shown(*INVSVC, *each, width=width).rstrip() for each in commands]
+    said = [f"invsvc {shlex.join(each)}" for each in commands]
+    terminal(name, [*zip(said, printed, strict=True)], width)
+    return printed
+
+
+def terminal(name: str, printed: list[tuple[str, str]], width: int = WIDTH) -> None:
+    """Keep one terminal with commands and what they have *printed*."""
     console = Console(
         record=True,
         width=width,
@@ -93,15 +102,12 @@ def picture(name: str, *commands: tuple[str, ...], width: int = WIDTH) -> list[s
         force_terminal=True,
         color_system="truecolor",
     )
-    printed = []
-    for command in commands:
-        console.print(Text(f"$ invsvc {shlex.join(command)}", style="bold green"))
-        printed.append(shown(*command, width=width).rstrip())
-        console.print(Text.from_ansi(printed[-1]))
+    for command, text in printed:
+        console.print(Text(f"$ {command}", style="bold green"))
+        console.print(Text.from_ansi(text))
         console.print()
     (HERE / "_static" / "terminal").mkdir(parents=True, exist_ok=True)
     console.save_svg(str(HERE / "_static" / "terminal" / f"{name}.svg"), title="invsvc")
-    return printed
 
 
 @contextmanager
@@ -218,6 +224,30 @@ def batch() -> None:
         "secrets.jsonl",
     )
     picture("batch", command, command)
+
+
+def table() -> None:
+    """Picture a table on Dask, one of whose workers is killed meanwhile; needs an environment with Dask."""
+    from tests.engines.tables import Killer, descendants
+    from tests.soak.engines import elsewhere
+    from tests.support.database import database
+
+    python = elsewhere("distributed")
+    if python is None:
+        raise LookupError("distributed is in no environment of the folder $ENGINES")
+    program = HERE.parent / "examples" / "dask_table.py"
+    with serving(latency=0.5) as service:  # long enough to be killed meanwhile
+        os.environ.update(
+            INVSVC_BASE_URL=service.base_url, INVSVC_API_KEY=service.api_key,
+            INVSVC_JOURNAL=database().at(journal="picture"),
+        )  # fmt: skip
+        killer = Killer(service, lambda: descendants(os.getpid(), "spawn_main"), 10)
+        killer.start()
+        ran = shown(python, str(program), width=NARROW).strip()
+        assert killer.killed is not None
+        made = len(service.ledger.effects("webhooks.create"))
+        assert made == 100, f"{made} webhooks"
+    terminal("table", [(f"python {program.name}", ran)], NARROW)
 
 
 def doctor() -> None:
@@ -358,8 +388,8 @@ async def _run(batch: Batch) -> None:
 
 
 PICTURES = {
-    "demo": demo, "list": list_, "write": write, "batch": batch, "doctor": doctor, "inspector": inspector,
-    "batch-watch": batch_watch, "console": console,
+    "demo": demo, "list": list_, "write": write, "batch": batch, "table": table, "doctor": doctor,
+    "inspector": inspector, "batch-watch": batch_watch, "console": console,
 }  # fmt: skip
 
 

@@ -59,6 +59,11 @@ def _counts(name: str) -> dict[str, str]:
     return {row[0]: row[1] for row in _rows(name)}
 
 
+def _across(name: str) -> dict[str, list[str]]:
+    """Return the rows of a fragment's table that has a column for each engine."""
+    return {row[0]: row[1:] for row in _rows(name)}
+
+
 def _bar(what: str, value: float) -> Bar:
     return Bar(what, value, f"{value:,}")
 
@@ -93,6 +98,33 @@ def engines() -> list[Bar]:
         _bar("tasks", _sum_of("engines", "tasks")),
         _wrong("twice, without a key", _sum_of("engines", "naive: twice")),
         _wrong("twice, under a key", _sum_of("engines", "twice")),
+    ]
+
+
+def tables() -> list[Bar]:
+    """Return what was wrong in the tables that engines wrote while their workers were killed."""
+    found = _across("tables")
+    wrong = ("twice", "out of order", "wrong", "no result")
+    words = ("twice", "out of order", "with a wrong result", "without a result")
+    return [
+        _bar("rows applied", sum(_number(row) for row in found["applied"])),
+        _bar("lost answers", sum(_number(lost) for lost in found["lost answers"])),
+        _bar("kills", sum(_number(killed) for killed in found["kills"])),
+        *(
+            _wrong(shown, sum(_number(row) for row in found[what]))
+            for what, shown in zip(wrong, words, strict=True)
+        ),
+    ]
+
+
+def table_rates() -> list[Bar]:
+    """Return the rates of engines, for each 100 rows of a batch."""
+    found = _across("tables")
+    calm, killed = found["against Batch"], found["against Batch, killed"]
+    return [
+        Bar(f"{engine}{words}", 100 * float(rate), f"{100 * float(rate):.0f} %")
+        for words, rates in ((", calm", calm), (", with kills", killed))
+        for engine, rate in zip(found["engine"], rates, strict=True)
     ]
 
 
@@ -154,7 +186,17 @@ def doubt() -> list[Bar]:
 
 PLOTS: dict[str, Callable[[], list[Bar]]] = {
     plot.__name__: plot
-    for plot in (ordinary, chaos, engines, keys, kills, unknown, doubt)
+    for plot in (
+        ordinary,
+        chaos,
+        engines,
+        tables,
+        table_rates,
+        keys,
+        kills,
+        unknown,
+        doubt,
+    )
 }
 
 

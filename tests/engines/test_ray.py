@@ -21,6 +21,8 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 @pytest.fixture(scope="module")
 def service(patch):
+    # Ray's workers have niceness 15 otherwise, and stand still on a machine that does other things, too.
+    patch.setenv("RAY_worker_niceness", "0")
     with tables.service_for("ray", patch) as running:
         yield running
 

@@ -416,7 +416,9 @@ def elsewhere(package: str) -> str | None:
     found = Path(os.environ.get("ENGINES", ".nox")).glob(
         f"*/lib/python*/site-packages/{package}/__init__.py"
     )
-    return next((str(path.parents[4] / "bin" / "python") for path in found), None)
+    # whole: programs run in folders of their own
+    pythons = (path.parents[4].absolute() / "bin" / "python" for path in found)
+    return next(map(str, pythons), None)
 
 
 async def _row_from(python: str, package: str, *more: int) -> tuple[str, ...] | None:

@@ -150,8 +150,9 @@ class Ray(Engine):
         import ray
 
         ray.init(
-            num_cpus=4, include_dashboard=False, object_store_memory=200_000_000,
-            log_to_driver=False,
+            num_cpus=4, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False,
+            # 15 by default: beside anything else, its actors would wait, and those of other engines not
+            _system_config={"worker_niceness": 0},
         )  # fmt: skip
         stack.callback(ray.shutdown)
         ray.data.DataContext.get_current().enable_progress_bars = False
@@ -198,6 +199,8 @@ class Dask(Engine):
         self._cluster = stack.enter_context(
             Cluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None)
         )
+        # starts another worker in the place of one whose nanny has given up, too
+        self._cluster.cluster.adapt(minimum=WORKERS, maximum=WORKERS)
         # after a kill, made again of what this program has, as of a file
         parts = [dask.delayed(pd.DataFrame(part)) for part in parts_of(rows)]
         self._frame = dd.from_delayed(parts)

@@ -4,7 +4,7 @@ Write a large table on engines whose workers are killed, and compare what came o
     python -m tests.soak.tables [ENGINE [ROWS [KILLS [SEED]]]]
 
 Each engine has two processes that write, 50 rows at once.  First a calm service that answers after 50 ms: beside the
-engine a batch on two processes, and the engine with plain aiohttp, in turn.  Then a service that loses answers and
+engine a batch on two processes, and the engine with plain aiohttp, twice, the second time in the opposite order.  Then a service that loses answers and
 commits late, while processes are killed; a batch is killed as often.  CPU times are those of all processes of the
 engine, without PostgreSQL's, which has a column of its own.  One that is not installed here is run in the environment
 of the folder ``$ENGINES`` that has it, such as ``.nox``.
@@ -34,6 +34,7 @@ from uuid import uuid4
 import attrs
 
 from benchmarks.service import service as calm_service
+from invsvc_async.durable.entry import State
 from invsvc_async.engines import presence
 from invsvc_async.simulator import Faults
 from invsvc_async.testing import serving
@@ -178,7 +179,8 @@ class Killer(threading.Thread):
             while not (victims := self._victims()):
                 if self.ended.wait(0.02):
                     return
-            under_way = asyncio.run(entries_of(self._mark, "verdict IS NULL"))
+            being_sent = f"state = {State.SENDING:d}"
+            under_way = asyncio.run(entries_of(self._mark, being_sent))
             with suppress(ProcessLookupError):
                 os.kill(self._chance.choice(victims), signal.SIGKILL)
                 self.killed.append((time.time(), {*under_way}))
@@ -191,18 +193,35 @@ class Run:
     seconds: float
     cpu: float
     database_cpu: float
+    rows: int
     results: dict[str, str]
     waits: list[float] = attrs.field(factory=list)  # s, of each kill
 
     @property
     def rate(self) -> float:
         """Rows a second."""
-        return len(self.results) / self.seconds
+        return self.rows / self.seconds
 
     @property
     def cpu_of_a_row(self) -> float:
         """Milliseconds of CPU time, without the database's."""
-        return 1000 * self.cpu / len(self.results)
+        return 1000 * self.cpu / self.rows
+
+    @property
+    def database_cpu_of_a_row(self) -> float:
+        """Milliseconds of CPU time of the database."""
+        return 1000 * self.database_cpu / self.rows
+
+
+def _added(runs: list[Run]) -> Run:
+    """Return one run that took what *runs* of the same table took together."""
+    return Run(
+        seconds=sum(each.seconds for each in runs),
+        cpu=sum(each.cpu for each in runs),
+        database_cpu=sum(each.database_cpu for each in runs),
+        rows=sum(each.rows for each in runs),
+        results=runs[-1].results,
+    )
 
 
 def table(service: Simulator | None, many: int) -> list[dict[str, Any]]:
@@ -276,7 +295,7 @@ def run(
     silence = {"silence": 2}
     os.environ.update(
         INVSVC_BASE_URL=base_url, INVSVC_API_KEY=api_key, PYTHONPATH=str(Path.cwd()), PYSPARK_PYTHON=python,
-        INVSVC_JOURNAL=database().at(namespace=mark, **silence), BATCH=database().journal(mark, **silence),
+        INVSVC_JOURNAL=database().at(journal=mark, **silence), BATCH=database().journal(mark, **silence),
         PYTHONWARNINGS="ignore",
     )  # fmt: skip
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
@@ -312,6 +331,7 @@ def run(
                 seconds=seconds,
                 cpu=own.end(),
                 database_cpu=postgres.end(),
+                rows=len(rows),
                 results=_results(folder),
             )
             if killer is not None:
@@ -326,10 +346,21 @@ def _victims(leader: int, name: str, mark: str) -> list[int]:
     if name == "batch":
         pattern = re.compile(BATCH_WORKERS)
         return [pid for pid in in_session(leader) if pattern.search(command_of(pid))]
-    folders = presence.MEMORY.glob(f"invsvc-workers-*/*{mark}*")
-    files = {path.stat().st_ino for folder in folders for path in folder.iterdir()}
-    locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
-    return [int(lock[4]) for lock in locks if int(lock[5].rpartition(":")[2]) in files]
+    files = set()
+    for path in presence.MEMORY.glob(f"invsvc-workers-*/*{mark}*/*"):
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            found = path.stat()
+            files.add((found.st_dev, found.st_ino))
+    lines = Path("/proc/locks").read_text().splitlines()
+    locks = [line.split() for line in lines if "->" not in line]  # which waits
+    holders = {int(lock[4]) for lock in locks if _file_of(lock[5]) in files}
+    return sorted(holders.intersection(in_session(leader)))
+
+
+def _file_of(shown: str) -> tuple[int, int]:
+    """Return the numbers of device and file in a line of ``/proc/locks``."""
+    major, minor, inode = shown.split(":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(inode)
 
 
 def _results(folder: Path) -> dict[str, str]:
@@ -402,11 +433,12 @@ def _waits(killed: list[tuple[float, set[str]]], mark: str) -> list[float]:
 
 
 async def entries_of(mark: str, which: str) -> dict[str, int]:
-    """Return the entries of the journal called *mark*, by key, with the times at which they were done (ms)."""
+    """Return the entries of the batch or journal *mark*, by key, with the times at which they were done (ms)."""
+    kind = "batch" if mark.startswith("batch_") else "journal"
     async with connected() as connection:
         schema = await connection.fetchval(
-            "SELECT nspname FROM pg_namespace WHERE nspname LIKE $1",
-            f"invoicing_%{mark}%",
+            "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)",
+            f"invoicing_{kind}_{mark}",
         )
         if schema is None:
             return {}
@@ -423,7 +455,8 @@ def measure(
     calm: dict[str, list[Run]] = {"keyed": [], "batch": [], "plain": []}
     with calm_service(DELAY) as base:
         rows = table(None, many)
-        for what in ("batch", "keyed", "plain"):
+        order = ("batch", "keyed", "plain")
+        for what in (*order, *order[::-1]):  # each beside the same others
             engine, how = ("batch", "keyed") if what == "batch" else (name, what)
             ran = run(python, engine, how, base, "a.key", rows)
             _log(name, f"calm, {what}", ran)
@@ -441,13 +474,13 @@ def measure(
             troubled[what] = ran
             if what == name:
                 of_engine = judged
-    keyed, batch, plain = (calm[what][-1] for what in ("keyed", "batch", "plain"))
+    keyed, batch, plain = (_added(calm[what]) for what in ("keyed", "batch", "plain"))
     killed = troubled[name]
     waits = sorted(killed.waits) or [0.0]
     return (
         NAMES[name], f"{keyed.rate:.0f}", f"{keyed.rate / batch.rate:.2f}", f"{keyed.rate / plain.rate:.2f}",
         f"{keyed.cpu_of_a_row:.2f}", f"{batch.cpu_of_a_row:.2f}", f"{plain.cpu_of_a_row:.2f}",
-        f"{1000 * keyed.database_cpu / many:.2f}", f"{killed.rate:.0f}",
+        f"{keyed.database_cpu_of_a_row:.2f}", f"{killed.rate:.0f}",
         f"{killed.rate / troubled['batch'].rate:.2f}", str(len(killed.waits)), str(of_engine.lost),
         str(of_engine.applied), str(of_engine.unknown), str(of_engine.twice), str(of_engine.out_of_order),
         str(of_engine.wrong), str(of_engine.missing), f"{waits[len(waits) // 2]:.1f} s", f"{waits[-1]:.1f} s",
@@ -457,18 +490,18 @@ def measure(
 def _log(name: str, what: str, ran: Run, judged: Judgement | None = None) -> None:
     more = "" if judged is None else f"; {judged}"
     print(  # noqa: T201 - of a long session
-        f"{name}, {what}: {len(ran.results)} rows in {ran.seconds:.1f} s, {ran.rate:.0f} a second, "
-        f"{ran.cpu_of_a_row:.2f} ms CPU a row, PostgreSQL {1000 * ran.database_cpu / len(ran.results):.2f}; "
+        f"{name}, {what}: {ran.rows} rows in {ran.seconds:.1f} s, {ran.rate:.0f} a second, "
+        f"{ran.cpu_of_a_row:.2f} ms CPU a row, PostgreSQL {ran.database_cpu_of_a_row:.2f}; "
         f"{len(ran.waits)} kills, after them {[round(wait, 1) for wait in ran.waits]} s{more}",
         file=sys.stderr, flush=True,
     )  # fmt: skip
 
 
-def _is_good(row: tuple[str, ...]) -> bool:
+def _is_good(row: tuple[str, ...], kills: int) -> bool:
+    """Return whether the ledger contradicts no result of *row*, and all *kills* were made."""
     cells = dict(zip(HEAD, row, strict=True))
-    return all(
-        cells[what] == "0" for what in ("twice", "out of order", "wrong", "no result")
-    )
+    faults = ("twice", "out of order", "wrong", "no result")
+    return cells["kills"] == str(kills) and all(cells[what] == "0" for what in faults)
 
 
 def main(only: str = "", many: int = ROWS, kills: int = KILLS, seed: int = 1) -> bool:
@@ -490,7 +523,7 @@ def main(only: str = "", many: int = ROWS, kills: int = KILLS, seed: int = 1) ->
         "  ".join(cells) for cells in zip(*rows, strict=True)
     ]  # a column for each engine
     print("\n".join(lines + absent))  # noqa: T201 - a session's output
-    return all(map(_is_good, rows[1:])) and len(rows) > 1
+    return all(_is_good(row, kills) for row in rows[1:]) and len(rows) > 1
 
 
 if __name__ == "__main__":
