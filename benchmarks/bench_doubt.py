@@ -180,23 +180,23 @@ def rows(*, rounds: int = 1) -> list[Row]:  # noqa: ARG001 - counts do not vary
             )
             for loss, limit in _LIMITS.items()
         ),
-        *_batch_rows(),
+        *batch_rows(),
     ]
 
 
-def _batch_rows() -> list[Row]:
+def batch_rows(writes: int = _BATCH) -> list[Row]:
     """
     Compare a batch with faults with the same without, in requests and in the CPU time of the client.
 
     By the clock, the settle windows of its last writes dominate; ``bench_doubt batch`` prints those times.
     """
-    clean, faulty = (asyncio.run(_batch(_BATCH, faults)) for faults in ("", _FAULTS))
-    assert clean.applied == _BATCH, clean
+    clean, faulty = (asyncio.run(_batch(writes, faults)) for faults in ("", _FAULTS))
+    assert clean.applied == writes, clean
     ratios = {
         "requests": faulty.requests / clean.requests,
         "CPU": faulty.cpu / clean.cpu,
     }
-    what, against = f"a batch of {_BATCH:,} writes, 5 % faults", "the same without"
+    what, against = f"a batch of {writes:,} writes, 5 % faults", "the same without"
     return [
         _counted(f"{what}, {name}", against, _BATCH_LIMITS[name], its)
         for name, its in ratios.items()

@@ -32,6 +32,7 @@ COMMANDS = {
     "doubt": "benchmarks.bench_doubt",
     "doubt_worlds": "benchmarks.bench_doubt_worlds new",
     "doubt_batch": "benchmarks.bench_doubt batch",
+    "aims": "benchmarks.bench_aims",
     "flight": "benchmarks.bench_scale flight",
     "day": "benchmarks.bench_scale day",
     "processes": "benchmarks.bench_scale processes",

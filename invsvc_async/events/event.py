@@ -123,11 +123,16 @@ def header_in(headers: Headers | Head | None, name: str) -> str | None:
         return Head(headers).get(name)
     plain: Any = headers
     length = len(name)  # comparing lengths first costs half of lowering every name
-    found = [plain[key] for key in plain if len(key) == length and key.lower() == name]
-    if not found:
+    found = None
+    for key in plain:  # as a comprehension, it takes twice as long on 3.11
+        if len(key) == length and key.lower() == name:
+            if found is not None:
+                return ""
+            found = key
+    if found is None:
         return None
-    value = found[0]
-    return value.strip(_BLANKS) if len(found) == 1 and isinstance(value, str) else ""
+    value = plain[found]
+    return value.strip(_BLANKS) if isinstance(value, str) else ""
 
 
 def _text(value: object) -> str:

@@ -460,6 +460,23 @@ def shows_under_way(known: Known, reading: Reading) -> bool:
     return _in_window(known, find(known, reading), reading) is not None
 
 
+def matches_under_way(known: Known, reading: Reading) -> bool:
+    """
+    Return whether *reading*, made while the last attempt hung, matches the write and was changed since it.
+
+    Nothing tells then whether this write or another one made it so, because the state before is not known, or
+    was the same.  So that is no verdict.  But its answer is not worth a long wait: the request may be given
+    up, and its windows begin then.
+    """
+    changed_at = known.kind.changed_at
+    if not known.kind.shows_change or not is_evidence(known, reading):
+        return False
+    if not isinstance(find(known, reading), Holds):
+        return False
+    placed = known.when(reading.seen.get(changed_at), reading)
+    return placed in ("band", "after")
+
+
 def reader_beside(known: Known) -> str | None:
     """
     Return the name of the read that may show the write while its request hangs; ``None`` if there is none.

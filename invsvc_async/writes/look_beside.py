@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.decide import (
+    matches_under_way,
     may_show_from,
     reader_beside,
     shows_under_way,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.write_run import WriteRun
 
 
-_FOR_SECRET = 3  # times as long a create is waited for that a read has shown: its answer has the secret
+_FOR_ANSWER = 3  # times as long a request goes on after a read, where its answer would tell or bring more
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -33,7 +34,12 @@ async def look_beside(
     sending: SendUnderWay,
     after: float,
 ) -> None:
-    """Read the state; if it shows the write, give up its request, which has hung for *after* s."""
+    """
+    Read the state; if it shows the write, give up its request, which has hung for *after* s.
+
+    What only matches is no proof, so the read is forgotten.  But the request is given up as well, later: what
+    its answer would tell is not worth the wait for its timeout.
+    """
     core = run.core
     clock = core.clock
     exchange = sending.exchange
@@ -47,11 +53,14 @@ async def look_beside(
     except InvsvcError as error:  # the client was closed
         log.debug("%s: no read beside it: %s", run.spec.operation.name, error)
         return
-    if not shows_under_way(_if_lost(run, send, exchange, reading), reading):
+    known = _if_lost(run, send, exchange, reading)
+    is_shown = shows_under_way(known, reading)
+    if is_shown:
+        sending.found = reading, shown
+    elif not matches_under_way(known, reading):
         return
-    sending.found = reading, shown
-    if run.spec.kind.has_secret:
-        until = exchange.started + _FOR_SECRET * after
+    if run.spec.kind.has_secret or not is_shown:
+        until = exchange.started + _FOR_ANSWER * after
         await clock.sleep(max(0.0, until - clock.now()))
     core.transport.give_up(exchange)
 

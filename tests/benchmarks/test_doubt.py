@@ -22,7 +22,7 @@ def test_batch_with_faults_against_the_same_without(monkeypatch):
         return Spent(wall=9.0, applied=writes, **spent)
 
     monkeypatch.setattr(bench_doubt, "_batch", batch)
-    requests, cpu = bench_doubt._batch_rows()
+    requests, cpu = bench_doubt.batch_rows()
     assert (requests.what, requests.ratio.median) == (
         "a batch of 10,000 writes, 5 % faults, requests",
         1.288,
@@ -42,4 +42,4 @@ def test_batch_that_is_not_whole_without_faults(monkeypatch):
 
     monkeypatch.setattr(bench_doubt, "_batch", batch)
     with pytest.raises(AssertionError, match="applied=9999"):
-        bench_doubt._batch_rows()
+        bench_doubt.batch_rows()

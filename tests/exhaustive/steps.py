@@ -63,6 +63,7 @@ class Subject:
     known: Callable[..., Any]
     stored: Callable[..., Any]
     shows_under_way: Callable[..., bool]
+    matches_under_way: Callable[..., bool]
     register: Callable[..., Any] = WriteRegister
     before: Callable[..., Any] = before
     with_before: Callable[..., Any] = with_before
@@ -394,8 +395,11 @@ class Steps:
                 then = sent._replace(world=way)
                 for earlier in (None, *self._earlier(way, looking)):
                     for shown in self._shown(then, looking, looking.now, earlier):
-                        if self._is_given_up(shown.runs[run.number]):
+                        looked = shown.runs[run.number]
+                        if self._is_given_up(looked):
                             yield shown
+                        elif self._is_ended(looked):
+                            yield then
 
     def _is_given_up(self, run: Run) -> bool:
         """Return whether the last read of *run* shows the write, so that its request is given up."""
@@ -405,6 +409,10 @@ class Steps:
         decision = self.subject.decide(self._known(run))
         hold(ENDING, isinstance(decision, Done), "given up, and no verdict")
         return True
+
+    def _is_ended(self, run: Run) -> bool:
+        """Return whether the last read of *run* matches the write, so that its request is given up without it."""
+        return self.subject.matches_under_way(self._known(run), run.history[-1])
 
     def _attempted(
         self, node: Node, run: Run, send: Send, ending: Ending, over: float

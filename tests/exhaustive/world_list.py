@@ -261,6 +261,24 @@ def _hanging() -> list[SetUp]:
             "hung, looked at, already so", JOURNEY, thing=(WANTED, 0, 0.0, 0), **hung
         ),
         *each(
+            "hung, looked at, nothing known",
+            JOURNEY,
+            baseline=False,
+            again=(a.OK, a.HUNG),
+            afterwards=AFTER,
+            crashes=CRASHES,
+            **hung,
+        ),
+        *each(
+            "hung, looked at, nothing known, others act",
+            JOURNEY,
+            baseline=False,
+            again=(a.OK,),
+            acts=ACTS["journeys.update"],
+            acting=2,
+            **hung,
+        ),
+        *each(
             "hung, looked at, already so",
             ("webhooks.update",),
             thing=(WANTED, 0, 0),

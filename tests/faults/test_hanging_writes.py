@@ -148,6 +148,48 @@ async def test_slow_answer_with_a_secret(service, client):
     assert [type(event) for event in outcome.history] == [Attempt]
 
 
+async def test_update_of_a_journey_of_which_nothing_is_known(service, client):
+    """The read shows no more than that it is as wanted: the request is given up, and then the window is waited for."""
+    write = client.journeys.update(service.seed_journey().id, name="after")
+    service.script("journeys.update", "apply, then hang")
+
+    outcome, took, reads = await looks_of(service, write.outcome())
+
+    assert (outcome.verdict, outcome.evidence.basis) == (Verdict.APPLIED, "equal")
+    assert took < 3 * LEAST + ReconcilePolicy().settle_after_loss + 1.0
+    [attempt] = attempts(outcome)
+    assert attempt.end is End.LOST
+    assert attempt.ended - attempt.started >= 3 * LEAST
+    readings = [event for event in outcome.history if isinstance(event, Reading)]
+    assert reads == len(readings) + 1
+    assert all(reading.started >= attempt.ended for reading in readings)
+    assert len(service.ledger.effects("journeys.update")) == 1
+
+
+async def test_slow_answer_about_a_journey_of_which_nothing_is_known(service, client):
+    """It is waited for a little: it tells at once what the read does not."""
+    write = client.journeys.update(service.seed_journey().id, name="after")
+    service.script("journeys.update", "apply, then slow 2.5")
+
+    outcome, took, reads = await looks_of(service, write.outcome())
+
+    assert (outcome.evidence.basis, reads) == ("answered", 1)
+    assert took < 3.0
+
+
+async def test_journey_that_was_so_before(service, client):
+    """What was changed last before the send is not by the write: the attempt goes on to its timeout."""
+    write = client.journeys.update(service.seed_journey(name="after").id, name="after")
+    await asyncio.sleep(6.0)
+    service.script("journeys.update", "hang")
+
+    outcome, _, _ = await looks_of(service, write.outcome())
+
+    [attempt] = attempts(outcome)
+    assert (outcome.verdict, outcome.evidence.basis) == (Verdict.APPLIED, "equal")
+    assert attempt.ended - attempt.started >= 29.0
+
+
 async def test_quick_answers(service, client):
     """Writes that are answered in time cost no read."""
     _, _, reads = await looks_of(
