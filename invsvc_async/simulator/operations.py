@@ -56,7 +56,7 @@ BY_OPERATION: dict[str, Route] = {}
 
 
 def routes() -> list[tuple[str, str, str]]:
-    """List (operation, method, path) of the 19 operations and of the read of a journey."""
+    """List (operation, method, path) of the operations, without those that are only named."""
     return [
         (each.operation, each.method, each.path)
         for each in BY_OPERATION.values()
