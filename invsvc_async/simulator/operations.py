@@ -56,7 +56,7 @@ BY_OPERATION: dict[str, Route] = {}
 
 
 def routes() -> list[tuple[str, str, str]]:
-    """List (operation, method, path) of the 19 operations and of the read of a journey."""
+    """List (operation, method, path) of the operations, without those that are only named."""
     return [
         (each.operation, each.method, each.path)
         for each in BY_OPERATION.values()
@@ -134,10 +134,10 @@ def egress(call: Call) -> Answer:
         names["client_tax_id"]: ("client", "tax_id"),
     }
     for name, value in call.query.items():
-        if name in places:
-            wanted[places[name]] = (
-                "canceled" if (name, value) == ("status", "cancelled") else value
-            )
+        if (name, value) == ("status", "cancelled"):
+            wanted["status",] = "canceled"
+        elif name in places:
+            wanted[places[name]] = value
         elif name.startswith(("metadata.", "metadata_")) and len(name) > len(
             "metadata."
         ):
@@ -214,23 +214,24 @@ def _part(
 ) -> tuple[list[Record], str | None]:
     """Return the rows after the call's cursor, and the cursor of what follows them, if anything does."""
     ids = [row[key] for row in rows]
+    start = _start_of_part(call, ids)
+    end = start + limit
+    if end >= len(rows):
+        return rows[start:], None
+    following = base64.urlsafe_b64encode(ids[end - 1].encode()).decode()
+    return rows[start:end], following
+
+
+def _start_of_part(call: Call, ids: list[str]) -> int:
+    """Return the index of the first row after the one that the call's cursor names."""
     name = call.state.names["cursor"]
     cursor = call.query.get(name)
+    if cursor is None:
+        return 0
     try:
-        start = (
-            0
-            if cursor is None
-            else ids.index(base64.urlsafe_b64decode(cursor).decode()) + 1
-        )
+        return ids.index(base64.urlsafe_b64decode(cursor).decode()) + 1
     except ValueError:
         raise call.invalid([f"{name}: is not a cursor of this list"]) from None
-    end = start + limit
-    following = (
-        base64.urlsafe_b64encode(ids[end - 1].encode()).decode()
-        if end < len(rows)
-        else None
-    )
-    return rows[start:end], following
 
 
 @_route("invoices.download_status", "GET", "/invoices/download/status/{request_id}")

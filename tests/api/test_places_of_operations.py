@@ -31,7 +31,7 @@ def test_places_of_each_operation() -> None:
     settled = [row.name for row in own if row.reader]
     walked = {base["model"].operation for base in BASES.values()}
 
-    assert [
+    lacking = [
         *missing(
             "invsvc_async/cli/commands/read.py COLUMNS",
             (row.result for row in TABLE if row.many),
@@ -55,7 +55,9 @@ def test_places_of_each_operation() -> None:
         *missing("tests/batch/test_jsonl.py SOUND", writes, SOUND),
         *missing("tests/exhaustive/world_list.py BASES", settled, walked),
         *missing("tests/faults/test_write_matrix.py WRITES", settled, WRITES),
-    ] == []
+    ]
+
+    assert not lacking, "add a row for each:\n" + "\n".join(lacking)
 
 
 def test_path_of_a_write_and_of_its_read() -> None:

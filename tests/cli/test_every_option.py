@@ -21,6 +21,7 @@ import pytest
 import typer.main
 
 from invsvc_async import ApiKey, events
+from invsvc_async.api.operations import BY_NAME, OperationKind
 from invsvc_async.cli.app import COMMANDS, app, run
 from invsvc_async.conformance import workload
 from invsvc_async.events.stores import open_store
@@ -1179,10 +1180,14 @@ def asked_in_both(world: World, _: str) -> None:
 
 
 MCP = "mcp --only webhooks.* --journal calls.db --no-secrets"
+READS_OF_WEBHOOKS = sum(
+    row.name.startswith("webhooks.") and row.kind is OperationKind.READ
+    for row in BY_NAME.values()
+)
 SPOKEN = spoken("webhooks_create", **HOOKS[0]["arguments"], key="order-1")
 OF_AGENTS = {
     "mcp": cases(MCP, {"--profile": PROFILE["--profile"]})(
-        read_only=option("--read-only", prints("3 tools on")),
+        read_only=option("--read-only", prints(f"{READS_OF_WEBHOOKS} tools on")),
         only=option("--only users.get", prints("1 tool on"), line="mcp --read-only"),
         dry_run=option("--dry-run", lambda ran: not ran.writes, spoken=SPOKEN, meanwhile=asked_without),
         journal=option("--journal mine.db", writes_file("mine.db"), line="mcp --no-secrets"),

@@ -14,6 +14,7 @@ from invsvc_async.cli.arguments import (
     complete_argument,
     complete_operation,
     operation_of,
+    operations_of,
 )
 from invsvc_async.cli.options import (
     Calling,
@@ -49,7 +50,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "RetentionFile": ("filename", "type"),
 }
 
-_LISTS = "invoices.egress, invoices.payment_complements, webhooks, retentions.files."
+_LISTS = f"{', '.join(operations_of(OperationKind.READ, many=True))}."
 What = Annotated[
     str,
     argument(
