@@ -11,11 +11,28 @@ from unittest.mock import Mock
 import pytest
 
 import invsvc_async.testing
-from invsvc_async import ApiKey, Client, InvalidRequestError, JournalError, Verdict
+from invsvc_async import (
+    ApiKey,
+    Client,
+    InvalidRequestError,
+    JournalError,
+    Portal,
+    Verdict,
+)
 from invsvc_async.batch import Batch, Progress, Result, Summary
 from invsvc_async.cli.app import run
 from invsvc_async.cli.arguments import time_of
 from invsvc_async.testing import serving
+
+# holds a journal until it is killed
+HOLDS = """
+import pathlib, sys, time
+from invsvc_async.storage.file_lock import FileLock
+lock = FileLock(pathlib.Path(sys.argv[1]), "journal", "")
+lock.acquire()
+print(flush=True)
+time.sleep(60)
+"""
 
 
 def test_name_that_testing_does_not_have():
@@ -141,27 +158,30 @@ async def test_list_that_is_not_iterated_by_async_for():
     async with Client("http://127.0.0.1:1/v2", ApiKey("key")) as client:
         pages = client.invoices.egress()
         for ask in (list, iter, sorted):
-            with pytest.raises(TypeError, match="`async for`.*portal.iterate"):
+            with pytest.raises(TypeError, match=r"`async for`.*portal\.iterate"):
                 ask(pages)
 
 
-async def test_journal_that_another_process_has(tmp_path):
+def test_journal_that_another_process_has(tmp_path):
     """The error names PostgreSQL, where several processes share a journal."""
-    holds = "import pathlib, sys, time; from invsvc_async.storage.file_lock import FileLock; lock = FileLock(pathlib.Path(sys.argv[1]), 'journal', ''); lock.acquire(); print(flush=True); time.sleep(60)"
     holder = subprocess.Popen(  # noqa: S603 - our own
-        [sys.executable, "-c", holds, str(tmp_path / "calls.db")],
+        [sys.executable, "-c", HOLDS, str(tmp_path / "calls.db")],
         stdout=subprocess.PIPE,
     )
     with holder:
         assert holder.stdout.readline()
-        client = Client(
-            "http://127.0.0.1:1/v2", ApiKey("key"), journal=tmp_path / "calls.db"
+        portal = Portal(
+            lambda: Client(
+                "http://127.0.0.1:1/v2", ApiKey("key"), journal=tmp_path / "calls.db"
+            )
         )
-        with pytest.raises(
-            JournalError, match=f"in use by process {holder.pid} .*postgresql://"
+        with (
+            pytest.raises(
+                JournalError, match=f"in use by process {holder.pid} .*postgresql://"
+            ),
+            portal,
         ):
-            async with client:
-                pass
+            pass
         holder.kill()
 
 

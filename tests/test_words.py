@@ -234,10 +234,7 @@ def test_bar_of_a_batch():
     sending = attrs.evolve(progress, settling=0)
     assert progress_bar._whole(sending, 1000) == "930 of 1,000, about 10 s left"
     last = attrs.evolve(progress, done=98, skipped=900, settling=2)
-    assert (
-        progress_bar._whole(last, 1000)
-        == "998 of 1,000, only lost answers are left"
-    )
+    assert progress_bar._whole(last, 1000) == "998 of 1,000, only lost answers are left"
     assert (
         progress_bar._this_run(progress)
         == "this run: 30, 7/s; 30 applied; 900 were done before; 2 settling"

@@ -76,8 +76,8 @@ _IN_USE = {
     "The commands list and show, and Outbox.open(…, reading=True), work beside it."
 }
 _IN_USE_OTHERWISE = (
-    "Wait for that process, stop it, or use another path. Several processes can share a journal in PostgreSQL: "
-    "postgresql://…"
+    "Wait for that process, stop it, or use another path. Several processes can share a journal in "
+    "PostgreSQL (postgresql://…)."
 )
 _GONE = "was dropped, or is done. Nothing is sent for it."
 # The lock of the file shows that whoever had it before is dead.
