@@ -55,7 +55,7 @@ ALIASES = """
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Head|Items|M|Observer|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co|Uncopied"
+    r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Head|Items|M|Observer|OnlyAsync|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co|Uncopied"
     r"|ClientOptions|ClientKeywords|HandlerOptions|PostgresSettings|SimulatorSettings)"
 )
 DESCRIBED_BY_PAGES = {

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from unittest.mock import Mock
 
 import pytest
 
 import invsvc_async.testing
-from invsvc_async import ApiKey, Client, InvalidRequestError
-from invsvc_async.batch import Batch
+from invsvc_async import (
+    ApiKey,
+    Client,
+    InvalidRequestError,
+    JournalError,
+    Portal,
+    Verdict,
+)
+from invsvc_async.batch import Batch, Progress, Result, Summary
 from invsvc_async.cli.app import run
 from invsvc_async.cli.arguments import time_of
 from invsvc_async.testing import serving
+
+# holds a journal until it is killed
+HOLDS = """
+import pathlib, sys, time
+from invsvc_async.storage.file_lock import FileLock
+lock = FileLock(pathlib.Path(sys.argv[1]), "journal", "")
+lock.acquire()
+print(flush=True)
+time.sleep(60)
+"""
 
 
 def test_name_that_testing_does_not_have():
@@ -108,3 +127,80 @@ async def test_batch_of_a_file_that_is_not_there(tmp_path):
     async with client, Batch.open(tmp_path / "run.db", client) as batch:
         with pytest.raises(InvalidRequestError, match=r"none\.jsonl: cannot be read"):
             await anext(batch.run(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("url", "(await write).url, or portal.call(write).url without async"),
+        ("secret", "(await write).secret, or portal.call(write).secret without async"),
+        (
+            "verdict",
+            "(await write.outcome()).verdict, or portal.call(write.outcome()).verdict without async",
+        ),
+    ],
+)
+async def test_write_that_was_not_awaited(name, told):
+    """Whoever reads a field of the answer from the write itself is told what to write instead."""
+    async with Client("http://127.0.0.1:1/v2", ApiKey("key")) as client:
+        write = client.webhooks.create(
+            url="https://me.example/in", events=["invoice.created"]
+        )
+        with pytest.raises(AttributeError) as caught:
+            getattr(write, name)
+        assert str(caught.value).endswith(f"Write {told}.")
+        assert not hasattr(write, "__name__")
+        write.close()
+
+
+async def test_list_that_is_not_iterated_by_async_for():
+    """The error says which loop to write, whoever asks for items."""
+    async with Client("http://127.0.0.1:1/v2", ApiKey("key")) as client:
+        pages = client.invoices.egress()
+        for ask in (list, iter, sorted):
+            with pytest.raises(TypeError, match=r"`async for`.*portal\.iterate"):
+                ask(pages)
+
+
+def test_journal_that_another_process_has(tmp_path):
+    """The error names PostgreSQL, where several processes share a journal."""
+    holder = subprocess.Popen(  # noqa: S603 - our own
+        [sys.executable, "-c", HOLDS, str(tmp_path / "calls.db")],
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout.readline()
+        portal = Portal(
+            lambda: Client(
+                "http://127.0.0.1:1/v2", ApiKey("key"), journal=tmp_path / "calls.db"
+            )
+        )
+        with (
+            pytest.raises(
+                JournalError, match=f"in use by process {holder.pid} .*postgresql://"
+            ),
+            portal,
+        ):
+            pass
+        holder.kill()
+
+
+def test_counts_of_a_batch_as_text():
+    """Verdicts are words in what print shows, as they are in reports."""
+    counts = {Verdict.APPLIED: 3, Verdict.UNKNOWN: 1}
+    summary = Summary(verdicts=counts)
+    progress = Progress(
+        done=4,
+        skipped=0,
+        under_way=0,
+        settling=0,
+        rate=1.0,
+        seconds=4.0,
+        verdicts=counts,
+    )
+    result = Result(
+        key="row-1", operation="webhooks.create", verdict=Verdict.NOT_APPLIED
+    )
+    for shown in (summary, progress):
+        assert "verdicts={'applied': 3, 'unknown': 1}" in str(shown)
+    assert "verdict='not applied'" in str(result)

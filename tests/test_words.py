@@ -229,15 +229,12 @@ def test_bar_of_a_batch():
         seconds=1.0,
         verdicts={Verdict.APPLIED: 30},
     )
-    words = "930 of 1,000, about 10 s left for what is sent, longer for what is settled"
+    words = "930 of 1,000, about 10 s left, longer for lost answers"
     assert progress_bar._whole(progress, 1000) == words
     sending = attrs.evolve(progress, settling=0)
     assert progress_bar._whole(sending, 1000) == "930 of 1,000, about 10 s left"
     last = attrs.evolve(progress, done=98, skipped=900, settling=2)
-    assert (
-        progress_bar._whole(last, 1000)
-        == "998 of 1,000, only those that are settled are left"
-    )
+    assert progress_bar._whole(last, 1000) == "998 of 1,000, only lost answers are left"
     assert (
         progress_bar._this_run(progress)
         == "this run: 30, 7/s; 30 applied; 900 were done before; 2 settling"

@@ -279,7 +279,7 @@ class Engine:
         if not (self.complete or self.input_ended):
             return "input: it has no more writes yet"
         if self.slots.in_use:
-            return f"answers: {self.slots.in_use:,} are awaited"
+            return f"answers: {self.slots.in_use:,} outstanding"
         return "lost answers: nothing else is left" if self.settling else None
 
     async def stop(self, grace: float) -> None:

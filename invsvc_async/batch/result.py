@@ -36,6 +36,16 @@ else:
     T_co = TypeVar("T_co", covariant=True)
 
 
+def _verdict_as_text(verdict: Verdict) -> str:
+    """Return the repr of the word alone, to which the verdict is equal."""
+    return repr(str(verdict))
+
+
+def _counts_as_text(verdicts: Mapping[Verdict, int]) -> str:
+    """Return the repr of a dict with words as its keys."""
+    return repr({str(verdict): count for verdict, count in verdicts.items()})
+
+
 @attrs.frozen(kw_only=True, slots=False)  # creating one with a dict takes half the time
 class Result(Generic[T_co]):
     """
@@ -57,7 +67,7 @@ class Result(Generic[T_co]):
 
     key: str
     operation: str
-    verdict: Verdict
+    verdict: Verdict = attrs.field(repr=_verdict_as_text)
     message: str = ""
     basis: str = ""
     thing: str | None = None
@@ -194,7 +204,9 @@ class Summary:
 
     to_do: int = 0
     sending: int = 0
-    verdicts: Mapping[Verdict, int] = attrs.field(factory=dict[Verdict, int])
+    verdicts: Mapping[Verdict, int] = attrs.field(
+        factory=dict[Verdict, int], repr=_counts_as_text
+    )
     secrets_lost: int = 0
     secrets_replaced: int = 0
     overtaken: int = 0
@@ -250,7 +262,7 @@ class Progress:
     settling: int
     rate: float
     seconds: float
-    verdicts: Mapping[Verdict, int]
+    verdicts: Mapping[Verdict, int] = attrs.field(repr=_counts_as_text)
     paused: str | None = None
     next_probe: float | None = None
     limited_by: str | None = None

@@ -19,6 +19,7 @@ from invsvc_async.batch.notices import BEAT
 from invsvc_async.batch.replaced import with_replacements
 from invsvc_async.batch.result import Progress, Result, Summary, kept_outcome
 from invsvc_async.batch.run_status import TOTAL, Status
+from invsvc_async.concurrency.async_iterable import OnlyAsync
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.records import verdict_and_record
 from invsvc_async.durable.results import Consumer
@@ -52,7 +53,7 @@ _AMID = (
 )
 
 
-class Run:
+class Run(OnlyAsync):
     """
     One run of a batch: an async iterator of results.
 

@@ -135,10 +135,10 @@ def _whole(progress: Progress, total: int) -> str:
         return words
     to_send = left - progress.settling
     if to_send <= 0:
-        return f"{words}, only those that are settled are left"
-    words += f", about {age(to_send / progress.rate)} left"
+        return f"{words}, only lost answers are left"
+    words += f", about {age(max(1, to_send / progress.rate))} left"
     if progress.settling:
-        words += " for what is sent, longer for what is settled"
+        words += ", longer for lost answers"
     return words
 
 

@@ -22,6 +22,7 @@ import attrs
 from invsvc_async import models
 from invsvc_async.client import Client, options_of
 from invsvc_async.codec import unstructure
+from invsvc_async.concurrency.async_iterable import OnlyAsync
 from invsvc_async.drift.columns import RowColumns, at, moment, words_of
 from invsvc_async.drift.row_files import rows_of_file
 from invsvc_async.drift.table import Difference, Kind, Table
@@ -66,7 +67,7 @@ class TimeWindow(NamedTuple):
 
 
 @attrs.define(eq=False, kw_only=True)
-class Comparison:
+class Comparison(OnlyAsync):
     """
     The differences between *rows* and a list of the service: ``async for difference in comparison``.
 

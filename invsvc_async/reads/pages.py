@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from invsvc_async import codec
 from invsvc_async.api import arguments
 from invsvc_async.api.parameters import METADATA
+from invsvc_async.concurrency.async_iterable import OnlyAsync
 from invsvc_async.errors import (
     CursorStalledError,
     FilterNotHonouredError,
@@ -50,7 +51,7 @@ T = TypeVar("T", bound=Model)
 
 
 @attrs.frozen(eq=False, repr=False)
-class Pages(Generic[T]):
+class Pages(OnlyAsync, Generic[T]):
     """
     A list that is read during iteration. Await it for the first page only.
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NoReturn,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+)
 
 import attrs
 from msgspec.structs import replace
@@ -43,6 +52,21 @@ class _Changes(TypedDict, total=False):
     tag: str | None
 
 
+# what only an outcome has: the `secret` of a result is the webhook's
+_OF_OUTCOMES = frozenset(
+    {
+        "applied",
+        "attempts",
+        "error",
+        "evidence",
+        "message",
+        "replayed",
+        "secret_lost",
+        "unwrap",
+        "value",
+        "verdict",
+    }
+)
 _APPLIED = Verdict.APPLIED  # on 3.11, access through the class takes as long as a call
 
 
@@ -306,6 +330,11 @@ class Write(
             return self
         return self._but(tag=new_tag())
 
+    if not TYPE_CHECKING:  # otherwise a type checker would accept every name
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(_why_absent(name), name=name, obj=self)
+
     # --- the coroutine
 
     def __await__(self) -> Generator[Any, Any, T_co]:
@@ -410,6 +439,17 @@ class Write(
 def _gone_error(spec: WriteSpec, why: str) -> ConfigurationError:
     return ConfigurationError(
         f"{spec.operation.name}: this write was not sent, because {why}. Make a new one."
+    )
+
+
+def _why_absent(name: str) -> str:
+    """Return the message of the error for an attribute that a write does not have."""
+    if name.startswith("_"):  # a protocol that asks whether it is there
+        return f"'Write' object has no attribute {name!r}"
+    awaited = "write.outcome()" if name in _OF_OUTCOMES else "write"
+    return (
+        f"'Write' object has no attribute {name!r}: its result is there once it is awaited. Write "
+        f"(await {awaited}).{name}, or portal.call({awaited}).{name} without async."
     )
 
 

@@ -75,7 +75,10 @@ _IN_USE = {
     "outbox": "Call retry, drop or prune of the outbox in that process, or stop it first. "
     "The commands list and show, and Outbox.open(…, reading=True), work beside it."
 }
-_IN_USE_OTHERWISE = "Wait for that process, stop it, or use another path."
+_IN_USE_OTHERWISE = (
+    "Wait for that process, stop it, or use another path. Several processes can share a journal in "
+    "PostgreSQL (postgresql://…)."
+)
 _GONE = "was dropped, or is done. Nothing is sent for it."
 # The lock of the file shows that whoever had it before is dead.
 _FREE_ALL_LANES = "UPDATE lanes SET owner = NULL"
