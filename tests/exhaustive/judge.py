@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invsvc_async.reconcile.attempts import kind_of
+from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Send, Verdict
+from invsvc_async.reconcile.server_clock import cut_by
 from tests.exhaustive.broken import Broken, hold
 from tests.exhaustive.models import WORDED, Hook, Journey, Listing, Team
 from tests.exhaustive.reasons import judge_reason
@@ -160,7 +162,7 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             )
             hold(
                 CALM,
-                not calm or _may_have_come_and_gone(run),
+                not calm or _may_have_come_and_gone(run) or _may_be_later(run),
                 "unknown, though nothing stood in the way",
             )
             early = run.doubt and not run.closed and not _may_give_up(setup, run)
@@ -261,6 +263,20 @@ def _may_have_come_and_gone(run: Run) -> bool:
     last = run.history[-1]
     is_gone = isinstance(last, Reading) and last.status == 404
     return is_gone and not run.intent.baseline and run.intent.policy.reads_lag > 0
+
+
+def _may_be_later(run: Run) -> bool:
+    """
+    Return whether the last read took long, and shows a thing that may have been made until its end.
+
+    The service dates it at a whole second, as one does that cuts times, so it may be of after the window.
+    """
+    last = run.history[-1]
+    if not isinstance(last, Reading) or not isinstance(last.seen, list):
+        return False
+    took_long = last.ended - last.started > run.intent.policy.clock_slack
+    dates = [each.get("created_at") for each in last.seen]
+    return took_long and any(is_time(date) and cut_by(date) > 0 for date in dates)
 
 
 def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
