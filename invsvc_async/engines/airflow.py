@@ -186,7 +186,8 @@ class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIss
     ``arguments`` and ``key``. All three are templates. *conn_id* and *client* are those of the hook.
 
     With *deferrable*, the triggerer sends the write, and no worker waits while a lost answer is settled.
-    *client* is then a function of a module that the triggerer has.
+    *client* is then a function of a module that the triggerer has.  Airflow may run a deferred task again
+    although its trigger has fired: give it several *retries*.  A try that comes later finds the write done.
     """
 
     template_fields: ClassVar[tuple[str, ...]] = ("operation", "arguments", "key")

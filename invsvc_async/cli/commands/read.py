@@ -50,7 +50,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "RetentionFile": ("filename", "type"),
 }
 
-_LISTS = f"{', '.join(operations_of(OperationKind.READ, many=True))}."
+_NAMES = (
+    name.removesuffix(".list") for name in operations_of(OperationKind.READ, many=True)
+)
+_LISTS = f"{', '.join(_NAMES)}."
 What = Annotated[
     str,
     argument(
