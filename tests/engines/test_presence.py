@@ -29,7 +29,9 @@ ROWS = 60
 
 @pytest.fixture
 def service():
-    with serving(faults=Faults(rate=0.2, kinds=("hang",), hang=60.0)) as running:
+    # no late effects: they would come after the windows of the worker
+    faults = Faults(rate=0.2, kinds=("hang",), phases=("before", "after"), hang=60.0)
+    with serving(faults=faults) as running:
         yield running
 
 
