@@ -115,6 +115,10 @@ def drop_module_docstrings(
         lines.clear()
 
 
+# a function or method as the default of an argument, whose name alone is of use
+CALLABLE = r"<(?:built-in|bound) (?:function|method) ([\w.]+)(?:[^<>]|<[^<>]*>)*>"
+
+
 def adjust_signature(
     _app: object,
     what: str,
@@ -135,7 +139,21 @@ def adjust_signature(
         arguments = arguments.replace(
             "datetime | date ", "datetime.datetime | datetime.date "
         )
+        arguments = re.sub(CALLABLE, r"\1", arguments)
     return arguments, result
+
+
+def drop_field_numbers(
+    _app: Sphinx,
+    _kind: str,
+    _name: str,
+    _it: object,
+    _options: object,
+    lines: list[str],
+) -> None:
+    """Drop what Python itself says of the fields of a named tuple."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
 
 
 def add_navigation(_app: Sphinx, name: str, source: list[str]) -> None:
@@ -170,4 +188,5 @@ def setup(app: Sphinx) -> None:
     app.connect("build-finished", write_llms_txt)
     app.connect("autodoc-process-docstring", keep_colons, priority=100)
     app.connect("autodoc-process-docstring", drop_module_docstrings)
+    app.connect("autodoc-process-docstring", drop_field_numbers)
     app.connect("autodoc-process-signature", adjust_signature)
