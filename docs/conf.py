@@ -67,6 +67,9 @@ NOT_CONSTRUCTED = {
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [
     ("py:exc", "says."),
     ("py:class", "Client | Callable[[]"),  # both wrapped
+    ("py:class", "R"),  # a type variable: the rows of a table
+    ("py:class", "WriteOf"),
+    ("py:class", "os.PathLike"),
 ]
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
 suppress_warnings = ["ref.python"]  # two classes are called `Entry`
