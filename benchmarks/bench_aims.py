@@ -14,13 +14,12 @@ import json
 import random
 import sys
 import tempfile
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aiohttp
 
 from benchmarks.bench_doubt import batch_rows
+from benchmarks.bench_key import journals, ratio_of_creates
 from benchmarks.harness import at_once, ratio_of
 from benchmarks.runs import combined, measured_once
 from benchmarks.service import service
@@ -28,11 +27,6 @@ from invsvc_async import ApiKey, Client
 from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
 from tests.support.virtual_time import LoopClock, SteadyLoop, service_clock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from invsvc_async import Write
 
 _AIMS = {  # by file, what its rows measure
     "call": {"small GET": 0.75, "small PUT": 0.85},
@@ -61,8 +55,10 @@ def main(runs: int = 3, writes: int = 3_000) -> None:
         asyncio.run(_page(10 * runs)),
         _PAGE,
     )
-    for place, ratio in _keyed(10 * runs):
-        _tell(f"a keyed write, {place}", "one without a key", ratio, _KEYED)
+    with journals("aims") as addresses:
+        for place, address in addresses.items():
+            ratio = asyncio.run(ratio_of_creates(address, 10 * runs))
+            _tell(f"a keyed write, {place}", "one without a key", ratio, _KEYED)
     faulty = batch_rows(writes)[-1]
     assert faulty.ratio is not None
     _tell(faulty.what, faulty.against, faulty.ratio.median, _FAULTY)
@@ -94,42 +90,6 @@ async def _page(rounds: int) -> float:
             ways = {"plain": plain, "page": page}
             found = await at_once(ways, rounds=rounds, calls=20, together=10)
     return ratio_of(found, "page", "plain").median
-
-
-def _keyed(rounds: int) -> Iterator[tuple[str, float]]:
-    """Yield what a key costs for 50 creates at once, in each kind of journal."""
-    from tests.support.database import database
-
-    with tempfile.TemporaryDirectory() as folder:
-        journal = str(Path(folder) / "journal.db")
-        yield "SQLite", asyncio.run(_keyed_in(journal, rounds))
-    journal = database().at(journal="aims")
-    yield "PostgreSQL", asyncio.run(_keyed_in(journal, rounds))
-
-
-async def _keyed_in(journal: str, rounds: int) -> float:
-    numbers = count()
-    with service() as base:
-        async with Client(
-            base, ApiKey("key"), journal=journal, on_secret=lambda _key, _hook: None
-        ) as client:
-
-            def create(number: int) -> Write[object]:
-                url = f"https://me.example/{number}"
-                return client.webhooks.create(
-                    url=url, events=["invoice.created"], tag=True
-                )
-
-            async def plain() -> None:
-                await create(next(numbers)).outcome()
-
-            async def keyed() -> None:
-                number = next(numbers)
-                await create(number).keyed(f"key {number}").outcome()
-
-            ways = {"plain": plain, "keyed": keyed}
-            found = await at_once(ways, rounds=rounds, calls=200, together=50)
-    return ratio_of(found, "keyed", "plain").median
 
 
 def _ended(writes: int, fault: str) -> float:

@@ -12,6 +12,7 @@ import asyncio
 import statistics
 import sys
 import tempfile
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,24 +22,18 @@ from benchmarks.service import service
 from invsvc_async import ApiKey, Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from benchmarks.harness import Samples
     from invsvc_async import Write
 
 _HOOKS = 64  # that are changed in turn: changes of one webhook wait for each other
 
 
-async def _measure(place: str, address: object, rounds: int) -> None:
+async def _measure(place: str, address: str, rounds: int) -> None:
     with service() as base:
         async with _client(base, f"{address}_creates") as client:
-
-            def create(number: int) -> Write[object]:
-                url = f"https://me.example/{number}"
-                return client.webhooks.create(
-                    url=url, events=["invoice.created"], tag=True
-                )
-
-            await _compare((place, "create"), create, rounds)
+            await _compare((place, "create"), _creates(client), rounds)
         async with _client(base, f"{address}_updates") as client:
             hooks = [
                 await client.webhooks.get(f"wh_{number}")
@@ -53,16 +48,54 @@ async def _measure(place: str, address: object, rounds: int) -> None:
             await _compare((place, "update"), update, rounds)
 
 
+async def ratio_of_creates(address: str, rounds: int) -> float:
+    """Return what 50 keyed creates at once cost, of the same without keys, in the journal at *address*."""
+    with service() as base:
+        async with _client(base, address) as client:
+            found = await _costs(_creates(client), rounds, together=50)
+    return ratio_of(found, "keyed", "plain").median
+
+
+@contextmanager
+def journals(name: str) -> Iterator[dict[str, str]]:
+    """Yield the addresses of a journal of each kind."""
+    from tests.support.database import database
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "journal.db")
+        yield {"SQLite": file, "PostgreSQL": database().at(journal=name)}
+
+
 def _client(base: str, journal: str) -> Client:
     return Client(
         base, ApiKey("key"), journal=journal, on_secret=lambda _key, _hook: None
     )
 
 
+def _creates(client: Client) -> Callable[[int], Write[object]]:
+    def create(number: int) -> Write[object]:
+        url = f"https://me.example/{number}"
+        return client.webhooks.create(url=url, events=["invoice.created"], tag=True)
+
+    return create
+
+
 async def _compare(
     what: tuple[str, str], write: Callable[[int], Write[object]], rounds: int
 ) -> None:
     """Print a row of many writes at once, and one of single ones."""
+    for together in (50, 1):
+        found = await _costs(write, rounds, together=together)
+        ratio = ratio_of(found, "keyed", "plain")
+        costs = [f"{statistics.median(found[way]) * 1e6:,.0f} µs" for way in found]
+        bounds = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+        print(*what, f"{together}", *costs, bounds, sep="  ", flush=True)
+
+
+async def _costs(
+    write: Callable[[int], Write[object]], rounds: int, *, together: int
+) -> Samples:
+    """Return the CPU seconds of a write, of each round, by how it is done."""
     numbers = count()
 
     async def plain() -> None:
@@ -75,18 +108,11 @@ async def _compare(
     async def replayed() -> None:
         await write(0).keyed("replayed", match="operation").outcome()
 
-    for together in (50, 1):
-        ways = {"plain": plain, "keyed": keyed, "replayed": replayed}
-        found = await at_once(ways, rounds=rounds, calls=200, together=together)
-        ratio = ratio_of(found, "keyed", "plain")
-        costs = [f"{statistics.median(found[way]) * 1e6:,.0f} µs" for way in ways]
-        bounds = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-        print(*what, f"{together}", *costs, bounds, sep="  ", flush=True)
+    ways = {"plain": plain, "keyed": keyed, "replayed": replayed}
+    return await at_once(ways, rounds=rounds, calls=200, together=together)
 
 
 def main(rounds: int = 30) -> None:
-    from tests.support.database import database
-
     print(
         "journal",
         "write",
@@ -97,9 +123,9 @@ def main(rounds: int = 30) -> None:
         "ratio",
         sep="  ",
     )
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_measure("SQLite", Path(folder) / "journal.db", rounds))
-    asyncio.run(_measure("PostgreSQL", database().at(journal="keys"), rounds))
+    with journals("keys") as addresses:
+        for place, address in addresses.items():
+            asyncio.run(_measure(place, address, rounds))
 
 
 if __name__ == "__main__":

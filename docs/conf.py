@@ -47,7 +47,7 @@ ALIASES = """
     OfSyncs OfBatches OfInvoices OfCustomers OfOthers OfResources
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
     Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
-    AnyWrite Future HandOver
+    AnyWrite Future HandOver R WriteOf os.PathLike
     EventPattern M MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
     ClientKeywords SimulatorSettings ServiceClock EventDelivery How
@@ -67,9 +67,6 @@ NOT_CONSTRUCTED = {
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [
     ("py:exc", "says."),
     ("py:class", "Client | Callable[[]"),  # both wrapped
-    ("py:class", "R"),  # a type variable: the rows of a table
-    ("py:class", "WriteOf"),
-    ("py:class", "os.PathLike"),
 ]
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
 suppress_warnings = ["ref.python"]  # two classes are called `Entry`

@@ -8,9 +8,7 @@ import io
 import itertools
 import json
 import os
-import random
 import signal
-import socket
 import sys
 import threading
 import time
@@ -29,6 +27,7 @@ from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.cli.conftest import Terminal
 from tests.outbox.conftest import enqueue
+from tests.support.free_port import free_port
 from tests.support.watchdog import MARK
 
 if TYPE_CHECKING:
@@ -389,14 +388,6 @@ def spoken(text: str) -> Iterator[Any]:
         yield stdin
         other_end.close()
         time.sleep(0.05)  # sleeps: until the thread that reads has seen the end
-
-
-def free_port() -> int:
-    """Return a port that nobody has, outside of those that the system gives to others meanwhile."""
-    while True:
-        port = random.randrange(20_000, 30_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 def stored(world: World, kind: str) -> None:

@@ -610,15 +610,9 @@ def slow(world: World) -> None:
 
 def all_arrive(world: World, _: str) -> None:
     """Wait until the writes of the store were answered."""
-    ledger = world.service.ledger
-    known = {id(each) for each in ledger.entries}
 
     def is_over() -> bool:
-        sent = [
-            each
-            for each in [*ledger.entries]
-            if id(each) not in known and each.operation == "webhooks.create"
-        ]
+        sent = [each for each in world.asked() if each.operation == "webhooks.create"]
         return len(sent) >= len(HOOKS) and all(each.ended_at for each in sent)
 
     block_until(is_over, within=LONG)

@@ -15,6 +15,7 @@ from invsvc_async import Client, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Faults
 from invsvc_async.testing import serving
 from tests.support.database import database
+from tests.support.processes import below, command_of
 
 ROWS = 500
 CREATES = 60  # fewer than a list of webhooks shows
@@ -100,21 +101,7 @@ class Killer(threading.Thread):
 
 def descendants(of, words):
     """Return the processes below *of* whose command lines have *words*, the youngest first."""
-    parents, lines = {}, {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError, ValueError):
-            pid = int(folder.name)
-            parents[pid] = int(
-                (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            )
-            lines[pid] = (folder / "cmdline").read_text(errors="replace")
-    below, found = {of}, []
-    for pid in sorted(parents):
-        if parents[pid] in below or pid in below:
-            below.add(pid)
-            if words in lines[pid]:
-                found.append(pid)
-    return found[::-1]
+    return [pid for pid in reversed(below(of)) if words in command_of(pid)]
 
 
 def judge(service, rows, results):

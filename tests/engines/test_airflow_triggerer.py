@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.free_port import free_port
+from tests.support.processes import kill_session
 from tests.support.waiting import block_until
 
 pytest.importorskip("airflow.triggers.base", reason="apache-airflow is not installed")
@@ -23,13 +23,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 HERE = Path(__file__).parent
 TASKS = ["lost", "refused", *(f"rename-{number}" for number in range(4))]
-
-
-def free_port():
-    """Return a port that nothing listens on."""
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 @contextmanager
@@ -63,20 +56,7 @@ def standalone(home, journey):
     try:
         yield
     finally:
-        for pid in in_session(child.pid):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        child.wait()
-
-
-def in_session(leader):
-    """Return the processes of a session, its leader last."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(ProcessLookupError):
-            if os.getsid(int(folder.name)) == leader:
-                found.append(int(folder.name))
-    return sorted(found, reverse=True)
+        kill_session(child)
 
 
 def states(home):

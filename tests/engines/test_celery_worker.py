@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.engines.programs import program_of
-from tests.support.database import connected, database
+from tests.support.database import connected, database, schema_of
+from tests.support.free_port import free_port
 from tests.support.waiting import block_until
 
 pytest.importorskip("celery", reason="celery is not installed")
@@ -54,9 +54,7 @@ def running(*command, folder):
 @pytest.fixture
 def broker(tmp_path):
     """Yield the address of a Redis."""
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        port = str(found.getsockname()[1])
+    port = str(free_port())
     redis = ("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "")
     with running(*redis, folder=tmp_path):
         yield f"redis://127.0.0.1:{port}/0"
@@ -69,10 +67,7 @@ def members():
 
 async def _members():
     async with connected() as connection:
-        schema = await connection.fetchval(
-            "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)",
-            f"invoicing_journal_{NAME}",
-        )
+        schema = await schema_of(connection, "journal", NAME)
         found = await connection.fetch(f"SELECT name FROM {schema}.members")
     return [row["name"] for row in found]
 

@@ -101,18 +101,17 @@ async def test_close_beside_hooks_that_go_on(
 ):
     """The close ends without them, and says so. The next process settles the writes, which were applied."""
     monkeypatch.setattr(under_way, "TO_BE_CANCELLED", 0.05)
-    hook = stubborn
-    client = client_of(service, journal=tmp_path / "calls.db", on_secret=hook)
+    client = client_of(service, journal=tmp_path / "calls.db", on_secret=stubborn)
     writes = [client.webhooks.create(**HOOK, tag=True) for _ in range(many)]
     writing = [asyncio.create_task(write.outcome()) for write in writes]
-    await hook.until_called(many)
+    await stubborn.until_called(many)
     async with asyncio.timeout(60):
         await client.aclose()
 
-    assert hook.cancelled
+    assert stubborn.cancelled
     assert f"closed without {many} writes" in caplog.text
     assert not any(each.done() for each in writing)
-    hook.go_on.set()
+    stubborn.go_on.set()
     assert {outcome.verdict for outcome in await asyncio.gather(*writing)} == {
         Verdict.APPLIED
     }

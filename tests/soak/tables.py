@@ -4,10 +4,10 @@ Write a large table on engines whose workers are killed, and compare what came o
     python -m tests.soak.tables [ENGINE [ROWS [KILLS [SEED]]]]
 
 Each engine has two processes that write, 50 rows at once.  First a calm service that answers after 50 ms: beside the
-engine a batch on two processes, and the engine with plain aiohttp, twice, the second time in the opposite order.  Then a service that loses answers and
-commits late, while processes are killed; a batch is killed as often.  CPU times are those of all processes of the
-engine, without PostgreSQL's, which has a column of its own.  One that is not installed here is run in the environment
-of the folder ``$ENGINES`` that has it, such as ``.nox``.
+engine a batch on two processes, and the engine with plain aiohttp, twice, the second time in the opposite order.
+Then a service that loses answers and commits late, while processes are killed; a batch is killed as often.  CPU times
+are those of all processes of the engine, without PostgreSQL's, which has a column of its own.  One that is not
+installed here is run in the environment of the folder ``$ENGINES`` that has it, such as ``.nox``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from invsvc_async.simulator import Faults
 from invsvc_async.testing import serving
 from tests.soak.engines import elsewhere
 from tests.soak.table_programs import BATCH_WORKERS
-from tests.support.database import connected, database
+from tests.support.database import connected, database, schema_of
+from tests.support.processes import below, command_of, in_session, kill_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,45 +109,6 @@ def _cpu_of(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICK
     return 0.0
-
-
-def _processes() -> Iterator[tuple[int, int]]:
-    """Yield the processes and their parents."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError, ValueError):
-            text = (folder / "stat").read_text().rpartition(")")[2]
-            yield int(folder.name), int(text.split()[1])
-
-
-def below(root: int) -> list[int]:
-    """Return the process *root*, and those that it or they have started."""
-    found = {root}
-    pairs = sorted(_processes())
-    size = 0
-    while size != len(found):  # a parent may have a higher number
-        size = len(found)
-        found |= {pid for pid, parent in pairs if parent in found}
-    return sorted(found)
-
-
-def in_session(leader: int) -> list[int]:
-    """Return the processes of a session and what they have started, also those whose parents have ended."""
-    found = set(below(leader))
-    for pid, _ in _processes():
-        with suppress(OSError):
-            if os.getsid(pid) == leader:
-                found.add(pid)
-    return sorted(found)
-
-
-def command_of(pid: int) -> str:
-    """Return the command line of a process."""
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/cmdline").read_text(
-            encoding="utf-8", errors="replace"
-        )
-        return text.replace("\0", " ")
-    return ""
 
 
 class Killer(threading.Thread):
@@ -263,10 +225,7 @@ def _program(
     try:
         yield child
     finally:
-        for pid in in_session(child.pid)[::-1]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        child.wait()
+        kill_session(child)
 
 
 def _expect(child: subprocess.Popen[str], word: str, folder: Path) -> None:
@@ -436,10 +395,7 @@ async def entries_of(mark: str, which: str) -> dict[str, int]:
     """Return the entries of the batch or journal *mark*, by key, with the times at which they were done (ms)."""
     kind = "batch" if mark.startswith("batch_") else "journal"
     async with connected() as connection:
-        schema = await connection.fetchval(
-            "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)",
-            f"invoicing_{kind}_{mark}",
-        )
+        schema = await schema_of(connection, kind, mark)
         if schema is None:
             return {}
         found = await connection.fetch(

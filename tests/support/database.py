@@ -92,6 +92,12 @@ async def connected(address: str = "") -> AsyncGenerator[Any]:
         await connection.close()
 
 
+async def schema_of(connection: Any, kind: str, name: str) -> str | None:
+    """Return the schema of a journal, batch or outbox whose name begins so; ``None`` if there is none."""
+    text = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)"
+    return await connection.fetchval(text, f"invoicing_{kind}_{name}")
+
+
 def failing_at_return(
     lent: Callable[[], AbstractAsyncContextManager[Any]],
 ) -> Callable[[], AbstractAsyncContextManager[Any]]:

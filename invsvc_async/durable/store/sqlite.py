@@ -116,9 +116,8 @@ class SqliteStore:
     """
 
     # What follows is of use for a database only, and is constant here.
-    is_shared: bool = (
-        False  # One process has it at a time, and its clock is that of the process.
-    )
+    # One process has the file at a time, and the store goes by the clock of that process.
+    is_shared: bool = False
     silence: float = inf  # The lock of the file shows who lives.
     starts_away: bool = False  # A file is there, or cannot be used.
     marks: int = 0  # That the file was restored is only found at its opening.
