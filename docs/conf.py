@@ -25,7 +25,7 @@ release = version = __version__
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton",
     "code_marks", "command_line", "dark_pictures", "decision_diagram", "figures", "operations_table",
-    "outputs", "phone_tables", "plots",
+    "outputs", "phone_tables", "plots", "units",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_generated"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}

@@ -1,4 +1,4 @@
-"""Numbers stay whole, and on phones a row of a table that is longer than a screen is shown as a card."""
+"""On phones a row of a table that is longer than a screen is shown as a card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 LONGEST = 110  # characters of a row that a phone shows as one
 NUMBER = re.compile(r"[<>≤≥+-]? ?\d.{0,15}")  # with its unit, or a range
-BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|(?:[µm]?s|[kMGT]B|[KMG]iB)\b))")
 
 
 def keep_numbers_whole(_app: Sphinx, doctree: nodes.document) -> None:
@@ -20,17 +19,6 @@ def keep_numbers_whole(_app: Sphinx, doctree: nodes.document) -> None:
     for entry in doctree.findall(nodes.entry):
         if NUMBER.fullmatch(entry.astext()):
             entry["classes"].append("whole")
-
-
-def keep_units(_app: Sphinx, doctree: nodes.document) -> None:
-    """Let no line end between a number and its unit; code stays as it is, for copying."""
-    for text in list(doctree.findall(nodes.Text)):
-        kept = BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
-        is_prose = not isinstance(
-            text.parent, (nodes.FixedTextElement, nodes.literal, nodes.raw)
-        )
-        if is_prose and kept != text:
-            text.parent.replace(text, nodes.Text(kept))
 
 
 def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
@@ -56,5 +44,4 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the hooks."""
     app.connect("doctree-read", keep_numbers_whole)  # before cells have their titles
     app.connect("doctree-read", label_cells)
-    app.connect("doctree-read", keep_units)
     return {"parallel_read_safe": True}
