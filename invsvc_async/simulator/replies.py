@@ -72,8 +72,9 @@ def cut_off(request: web.BaseRequest, end: str) -> Broken:
     transport = request.transport
     if transport is not None and end == "reset":
         connection = transport.get_extra_info("socket")
-        with contextlib.suppress(OSError):
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
+        if connection is not None:  # TLS has none once the client has left
+            with contextlib.suppress(OSError):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
         transport.abort()
     elif transport is not None:
         transport.write(CUT_OFF[end])

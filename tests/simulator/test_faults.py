@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import random
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
 
 from invsvc_async.simulator import Faults, Simulator, service as service_module
 from invsvc_async.simulator.faults import KINDS, parse_step
+from invsvc_async.simulator.replies import Broken, cut_off
 from tests.support.virtual_time import service_clock
 
 from .conftest import HOOK, Caller, plain_session
@@ -98,6 +100,15 @@ async def test_write_whose_effect_comes_late(service, call, end):
     assert entry.applied_at - started >= 0.15
     assert entry.late
     assert hook.id not in service.book().webhooks.items
+
+
+def test_reset_after_the_client_has_left():
+    """A connection over TLS that is being closed has no socket any more."""
+    transport = Mock(asyncio.Transport)
+    transport.get_extra_info.return_value = None
+
+    assert isinstance(cut_off(Mock(transport=transport), "reset"), Broken)
+    transport.abort.assert_called_once_with()
 
 
 async def test_late_effect_that_the_service_refuses(service, call):

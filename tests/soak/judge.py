@@ -100,6 +100,10 @@ class Truth(States):
                     self.effects[key_of(entry)].append(entry)
         for effects in self._effects_on.values():
             effects.sort(key=effect_at)
+        self._foreign_on = {
+            thing: [each for each in effects if _is_foreign(each, self)]
+            for thing, effects in self._effects_on.items()
+        }
         for arrivals in self._arrivals_on.values():
             arrivals.sort(key=_received_at)
 
@@ -113,6 +117,17 @@ class Truth(States):
                 effects, until, key=effect_at
             )
         ]
+
+    def foreign_effects_on(self, thing: str, until: float) -> list[Entry]:
+        """Return the effects on *thing* of all but this program until *until*, in their order."""
+        effects = self._foreign_on.get(thing, [])
+        return effects[: bisect_right(effects, until, key=effect_at)]
+
+    def last_effect_on(self, thing: str, until: float) -> Entry | None:
+        """Return the last effect of all writers on *thing* until *until*."""
+        effects = self._effects_on.get(thing, [])
+        many = bisect_right(effects, until, key=effect_at)
+        return effects[many - 1] if many else None
 
     def arrivals_on(self, thing: str, since: float, until: float) -> list[Entry]:
         """Return the requests to write *thing* that arrived from *since* to *until*, in their order."""
@@ -312,7 +327,7 @@ def _happened(sibling: Sibling, heard: Heard, truth: Truth) -> Happened:
     changes = truth.effects_on(thing, since - truth.lag - TICK, heard.at + TICK)
     beside = [each for each in changes if key_of(each) != sibling.key]
     arrivals = truth.arrivals_on(thing, began, heard.at + TICK)
-    before = truth.effects_on(thing, until=heard.at + TICK)
+    foreign = truth.foreign_effects_on(thing, heard.at + TICK)
     return Happened(
         sends=[
             each
@@ -322,11 +337,7 @@ def _happened(sibling: Sibling, heard: Heard, truth: Truth) -> Happened:
         newer=[
             each.received_at for each in arrivals if _is_newer(each, sibling, truth)
         ],
-        others=[
-            effect_at(each)
-            for each in before
-            if key_of(each) != sibling.key and _is_foreign(each, truth)
-        ],
+        others=[effect_at(each) for each in foreign if key_of(each) != sibling.key],
         siblings=[effect_at(each) for each in beside if not _is_foreign(each, truth)],
         states=truth.between(thing, since - truth.lag - TICK, heard.at + TICK),
         wanted=sibling.wanted,
@@ -354,9 +365,8 @@ def _since_seen(
     is_known = any(_is_alike(state, baseline, wanted) for state in states)
     if is_known:
         return []
-    return [effect_at(each) for each in truth.effects_on(sibling.thing, until=until)][
-        -1:
-    ]
+    last = truth.last_effect_on(sibling.thing, until)
+    return [] if last is None else [effect_at(last)]
 
 
 def _is_alike(

@@ -17,15 +17,18 @@ import sys
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from invsvc_async import ApiKey, Client, InvsvcError, ReconcilePolicy, Timeouts
+from invsvc_async.durable.entry import State
 from invsvc_async.simulator import Faults, Simulator
-from tests.soak.reasons import Things, plain_of, told_in
+from tests.soak.reasons import BeingSent, Things, plain_of, told_in
 from tests.support.children import Crew
-from tests.support.database import database
+from tests.support.database import connected, database, schema_of
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,6 +51,16 @@ HEAD = (
 AT_ONCE = 16
 MOST_HITS = 60
 TRIES = 3
+# What the database itself says of the writes that may have left, also of a process that was killed or stopped then.
+NOTE = """
+CREATE TABLE {schema}.being_sent (key text, at double precision);
+CREATE FUNCTION {schema}.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO {schema}.being_sent VALUES (NEW.key, extract(epoch FROM clock_timestamp()));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note AFTER INSERT OR UPDATE OF state ON {schema}.entries
+    FOR EACH ROW WHEN (NEW.state = {sending}) EXECUTE FUNCTION {schema}.note();
+"""
 
 
 def write_of(client: Client, number: int, journeys: list[str], hooks: list[str]):
@@ -153,7 +166,8 @@ async def run(
             else:
                 said[number].append(told_in(what))
 
-    journal = database().at(journal=f"race{seed}_{time.time_ns() % 10**9}", silence=1)
+    name = f"race{seed}_{time.time_ns() % 10**9}"
+    journal = database().at(journal=name, silence=1)
     async with Simulator(seed=seed, faults=FAULTS, latency=0.005) as service:
         journeys = ",".join(service.seed_journey().id for _ in range(JOURNEYS))
         things = (
@@ -176,6 +190,7 @@ async def run(
         )
         hits: list[asyncio.Task[None]] = []
         async with crew:
+            await _note_sends(name)
             while not crew.is_done and time.monotonic() < begun + patience:
                 await asyncio.sleep(every)
                 if len(hits) < MOST_HITS:
@@ -183,8 +198,9 @@ async def run(
             await asyncio.gather(*hits)
         await service.settled()
         shelves = journeys.split(","), things.partition(" ")[2].split(",")
+        thing_of = partial(_thing_of, journeys=shelves[0], hooks=shelves[1])
         wrong = _judged(
-            service, said, keys, begun_at, lambda number: _thing_of(number, *shelves)
+            service, said, keys, begun_at, thing_of, await _being_sent(name, thing_of)
         )
         sends = sum(
             map(
@@ -198,6 +214,31 @@ async def run(
         kills=crew.kills, stops=crew.stops, sends=sends, seconds=time.monotonic() - begun, verdicts=counts,
         twice=twice, wrong=wrong,
     )  # fmt: skip
+
+
+async def _note_sends(journal: str) -> None:
+    """Let the database note each write of *journal* that it stores as being sent, once a process has made it."""
+    async with connected() as connection:
+        schema = await until(partial(schema_of, connection, "journal", journal))
+        await connection.execute(
+            NOTE.format(schema=schema, sending=State.SENDING.value)
+        )
+
+
+async def _being_sent(
+    journal: str, thing_of: Callable[[int], str | None]
+) -> list[BeingSent]:
+    """Return the updates that the database noted, by the clock of the ledger."""
+    ahead = time.time() - time.monotonic()
+    async with connected() as connection:
+        schema = await schema_of(connection, "journal", journal)
+        noted = await connection.fetch(f"SELECT key, at FROM {schema}.being_sent")
+    found = []
+    for key, at in noted:
+        thing = thing_of(int(key.rpartition("-")[2]))
+        if thing is not None:
+            found.append(BeingSent(key.rpartition(" ")[2], thing, at - ahead))
+    return found
 
 
 def _thing_of(number: int, journeys: list[str], hooks: list[str]) -> str | None:
@@ -224,10 +265,15 @@ def _judged(
     keys: int,
     begun: Mapping[str, float],
     thing_of: Callable[[int], str | None],
+    being_sent: list[BeingSent],
 ) -> list[str]:
     effects = Counter(map(_key_of, service.ledger.effects()))
     things = Things(
-        service.ledger.entries, _key_of, begun=begun, window=POLICY.settle_after_error
+        service.ledger.entries,
+        _key_of,
+        begun=begun,
+        window=POLICY.settle_after_error,
+        being_sent=being_sent,
     )
     wrong = []
     for key in range(keys):

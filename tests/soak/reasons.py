@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async import Outcome
     from invsvc_async.simulator import Entry
 
-__all__ = ["Things", "plain_of", "told_in"]
+__all__ = ["BeingSent", "Things", "plain_of", "told_in"]
 
 
 def plain_of(
@@ -44,12 +44,21 @@ def told_in(plain: Mapping[str, Any]) -> Told:  # Any: JSON
     return Told(**fields)
 
 
+class BeingSent(NamedTuple):
+    """A write that a database stored as being sent: it may have arrived, also if its process was killed then."""
+
+    key: str
+    thing: str
+    at: float
+
+
 class Things:
     """
     The requests of a ledger by the key of their write, and by thing.  Nobody else writes.
 
     *key_of* finds the key in an entry.  *begun* has when each write may have been claimed first: what arrived
     before that is not newer.  *window* is the shortest time after a lost answer in which an effect may come.
+    *being_sent* has the writes that may have arrived, though the ledger has them later or not at all.
     """
 
     def __init__(
@@ -59,6 +68,7 @@ class Things:
         *,
         begun: Mapping[str, float] | None = None,
         window: float = 0.0,
+        being_sent: Iterable[BeingSent] = (),
     ) -> None:
         self._key_of = key_of
         self._begun = begun or {}
@@ -69,6 +79,9 @@ class Things:
             self._sends[key_of(entry)].append(entry)
             if entry.path_id is not None:
                 self._on[entry.path_id].append(entry)
+        self._being_sent: defaultdict[str | None, list[BeingSent]] = defaultdict(list)
+        for each in being_sent:
+            self._being_sent[each.thing].append(each)
 
     def contradiction(self, key: str, thing: str | None, told: Told) -> str | None:
         """Return why the ledger contradicts the reason that was *told* of the write *key*, or ``None``."""
@@ -76,9 +89,13 @@ class Things:
         beside = [
             entry for entry in self._on.get(thing, ()) if self._key_of(entry) != key
         ]
+        sent_at = [entry.received_at for entry in beside]
+        sent_at += [
+            each.at for each in self._being_sent.get(thing, ()) if each.key != key
+        ]
         happened = Happened(
             sends=self._sends.get(key, ()),
-            newer=[entry.received_at for entry in beside if entry.received_at >= begun],
+            newer=[at for at in sent_at if at >= begun],
             siblings=[
                 entry.applied_at for entry in beside if entry.applied_at is not None
             ],

@@ -11,7 +11,7 @@ from invsvc_async import Verdict
 from invsvc_async.conformance.reasons import Told
 from invsvc_async.simulator import Entry, Simulator
 from invsvc_async.testing import quick_client
-from tests.soak.reasons import Things, plain_of, told_in
+from tests.soak.reasons import BeingSent, Things, plain_of, told_in
 
 pytestmark = pytest.mark.untraced
 
@@ -47,6 +47,24 @@ def key_of(entry):
 def test_overtaken(ledger, is_true):
     """A write is overtaken by one to the same thing that arrived, and was not there before it."""
     things = Things(ledger, key_of, begun={"a": 5.0})
+    assert (things.contradiction("a", "jrn_1", told("overtaken")) is None) is is_true
+
+
+@pytest.mark.parametrize(
+    ("stored", "is_true"),
+    [
+        (BeingSent("b", "jrn_1", 10.0), True),
+        (BeingSent("b", "jrn_1", 25.0), False),
+        (BeingSent("b", "jrn_2", 10.0), False),
+        (BeingSent("b", "jrn_1", 4.0), False),
+        (BeingSent("a", "jrn_1", 10.0), False),  # itself
+    ],
+)
+def test_overtaken_by_what_may_have_arrived(stored, is_true):
+    """A process may be stopped between the storing of a write and its request, which then arrives later."""
+    things = Things(
+        [sent("b", "jrn_1", 25.0)], key_of, begun={"a": 5.0}, being_sent=[stored]
+    )
     assert (things.contradiction("a", "jrn_1", told("overtaken")) is None) is is_true
 
 
