@@ -88,7 +88,9 @@ class Dispatcher:
             self.leases, entries, self.engine, self._places, self._signs, self.earlier
         )
         self._input = AwaitedInput(is_open=has_input)
-        self._turns = TeamTurns(entries.store, self.engine.ready, sending.concurrency)
+        self._turns = TeamTurns(
+            entries.store, self.engine.items.ready, sending.concurrency
+        )
         self._maker = ItemMaker(
             sending, entries.store, self.engine, item_type, on_unfit
         )
@@ -128,7 +130,7 @@ class Dispatcher:
         try:
             await act()
         except Exception as error:  # noqa: BLE001 - see above
-            self.engine.fail(error)
+            self.engine.run_end.fail(error)
 
     async def _divide(self) -> None:
         """Divide the lanes anew, after a sign of life, and read those of this process again."""
@@ -149,7 +151,7 @@ class Dispatcher:
         )
         try:
             while True:
-                await self._wait_and_take_turns(self.engine.until_hungry)
+                await self._wait_and_take_turns(self.engine.room.until_hungry)
                 # Before anything is read: what is heard from here on sets the event again, and is read next.
                 self.woken.clear()
                 await self._bring_back_due()
@@ -188,7 +190,7 @@ class Dispatcher:
 
     @property
     def _is_idle(self) -> bool:
-        return not self.engine.held and self._is_read
+        return not self.engine.items.held and self._is_read
 
     @property
     def _is_read(self) -> bool:
@@ -240,7 +242,7 @@ class Dispatcher:
 
     def end_input(self) -> None:
         """Wait for no readers any more."""
-        self.engine.input_ended = True
+        self.engine.feeding.input_ended = True
         if self._input.close():
             self.read_again(self.leases.lanes)
         self.woken.set()
@@ -264,8 +266,8 @@ class Dispatcher:
         if has_more:
             await self._take_turns(items)
         for at, item in enumerate(items):
-            if not self.engine.has_room:
-                await self._wait_and_take_turns(self.engine.until_room, items[at:])
+            if not self.engine.room.is_left:
+                await self._wait_and_take_turns(self.engine.room.until_left, items[at:])
             if self._turns.has_news and self._turns.is_due:
                 await self._take_turns(items[at:])
             self._add(item)
@@ -284,7 +286,7 @@ class Dispatcher:
                 async with asyncio.timeout(_LOOK_FOR_TEAMS):
                     await waiting()
                     return
-            if not self.engine.is_stopped:
+            if not self.engine.run_end.is_halted:
                 await self._bring_back_due()
                 await self._take_turns(read)
 
@@ -293,7 +295,7 @@ class Dispatcher:
         lanes = self._share.to_read()
         if not lanes:
             return
-        found = await self._turns.read(lanes, self.engine.held, read)
+        found = await self._turns.read(lanes, self.engine.items.held, read)
         items = await self._items_of(found, lanes)
         await self._mark(items, is_part=True)
         for item in in_turns(items):
@@ -310,7 +312,7 @@ class Dispatcher:
         # Again if all that was found waits behind entries that are not due.
         while places := self._places.begin_fetch(lanes):
             each = ceil(_AT_ONCE / len(places))
-            found = await store.open_in(places, list(self.engine.held), each)
+            found = await store.open_in(places, list(self.engine.items.held), each)
             self._places.end_fetch(places, found, each)
             ready = await self._without_behind(found, lanes)
             if ready or not found:
@@ -343,7 +345,7 @@ class Dispatcher:
     ) -> list[Item]:
         """Return the items of the entries *found* that can be sent, in their order, each with its lane."""
         under_way = LatePlaces()
-        for each in self.engine.held.values():
+        for each in self.engine.items.held.values():
             under_way.note(each.entry.thing, each.entry.place)
         items: list[Item] = []
         for entry in found:
@@ -375,7 +377,7 @@ class Dispatcher:
         """Note that *item* has ended in the engine."""
         lane = item.lane
         self._places.note_ended(item.entry.thing, lane.number)
-        if not self.engine.held or not self._places.is_at_end(lane.number):
+        if not self.engine.items.held or not self._places.is_at_end(lane.number):
             self.woken.set()
         if lane.leaving:
             self._signs.show_soon()

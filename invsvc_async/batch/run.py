@@ -15,6 +15,7 @@ from invsvc_async.batch.entries import summary_of
 from invsvc_async.batch.file_check import Checkpoint, FileWrites, Writes, sound
 from invsvc_async.batch.intake import Asked, Intake, chunks
 from invsvc_async.batch.item import Item
+from invsvc_async.batch.limit import limit_in, pause_in, settling_in
 from invsvc_async.batch.notices import BEAT
 from invsvc_async.batch.replaced import with_replacements
 from invsvc_async.batch.result import Progress, Result, Summary, kept_outcome
@@ -110,15 +111,15 @@ class Run(OnlyAsync):
         if (own := await self._next_own()) is not None:
             return own
         if (
-            self._engine.complete
+            self._engine.feeding.is_complete
             and (late := await self._next_left(self._until_decided)) is not None
         ):
             return late
-        if self._engine.complete and self._input_began is not None:
+        if self._engine.feeding.is_complete and self._input_began is not None:
             await self._batch.entries.close_inputs(self._input_began)
         self._report()
         await self.end()
-        if (failure := self._engine.take_failure()) is not None:
+        if (failure := self._engine.run_end.take_error()) is not None:
             raise failure
         raise StopAsyncIteration
 
@@ -241,23 +242,23 @@ class Run(OnlyAsync):
         now = self._over or asyncio.get_running_loop().time()
         seconds = now - self._began if self._began else 0.0
         runs = self._status is not None and not self.ended
-        paused, next_probe = engine.pause if runs else (None, None)
+        paused, next_probe = pause_in(engine) if runs else (None, None)
         return Progress(
             done=done,
             skipped=0 if self._intake is None else self._intake.skipped,
-            under_way=engine.under_way,
-            settling=engine.settling,
+            under_way=len(engine.work),
+            settling=settling_in(engine),
             rate=done / seconds if seconds else 0.0,
             seconds=seconds,
             verdicts=dict(self._verdicts),
             paused=paused,
             next_probe=next_probe,
-            limited_by=engine.limited_by if runs else None,
+            limited_by=limit_in(engine) if runs else None,
         )
 
     def _start(self) -> None:
         self._began = asyncio.get_running_loop().time()
-        self._engine.feed(self._feed())
+        self._engine.feeding.begin(self._feed())
         self._status = Status.of_this_process()
         self._status.store(self._batch.entries, self.progress())
         self._tick(self._status)
@@ -266,9 +267,9 @@ class Run(OnlyAsync):
         if self._batch.on_progress is not None:
             self._report()
         engine = self._engine
-        if (paused := engine.pause[0]) is not None:
+        if (paused := pause_in(engine)[0]) is not None:
             status.note_pause(paused)
-        if engine.is_busy and (limit := engine.limited_by) is not None:
+        if engine.items and (limit := limit_in(engine)) is not None:
             name = limit.partition(":")[0]
             status.seconds[name] = round(status.seconds.get(name, 0.0) + _TICK, 1)
             self._limited += 1
@@ -353,7 +354,7 @@ class Run(OnlyAsync):
                     return
                 await asyncio.sleep(_LOOK)
             elif await set_within(self._dispatcher.caught_up, _LOOK):
-                await self._engine.until_room()
+                await self._engine.room.until_left()
                 return
 
     async def _store(
