@@ -47,6 +47,10 @@ class Feeding:
             return True
         return False
 
+    def end_input(self) -> None:
+        """Note that the input has no more writes: what is not complete is in the store by now."""
+        self.input_ended = True
+
     async def stop(self) -> None:
         """Cancel the task, and wait until it has ended."""
         if self._task is not None:

@@ -85,7 +85,7 @@ class RunInput:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._dispatcher.feed(self._is_over))
-                    if self._dispatcher.has_input:
+                    if self._dispatcher.input.is_open:
                         await self._give(writes, summary)
             except ExceptionGroup as several:  # The first one has cancelled the others.
                 first = several.exceptions[0]
@@ -95,7 +95,7 @@ class RunInput:
             await entries.store.run(close_restored)  # What comes later is new.
 
     async def _is_over(self) -> bool:
-        if self._dispatcher.has_input or self._lasting:
+        if self._dispatcher.input.is_open or self._lasting:
             return False
         return not (await self._entries.count("open", 1))[0]
 
@@ -129,7 +129,8 @@ class RunInput:
                     await self._store(intake, asked, reached)
                     await self._until_wanted()
             await entries.end_input(name)
-        self._dispatcher.end_input()
+        self._dispatcher.engine.feeding.end_input()
+        self._dispatcher.input.close()
 
     async def _until_wanted(self) -> None:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
@@ -138,7 +139,7 @@ class RunInput:
                 if await self._entries.count_open() < _AHEAD:
                     return
                 await asyncio.sleep(_LOOK)
-            elif await set_within(self._dispatcher.caught_up, _LOOK):
+            elif await set_within(self._dispatcher.news.caught_up, _LOOK):
                 await self._dispatcher.engine.room.until_left()
                 return
 
@@ -149,7 +150,7 @@ class RunInput:
         entries = self._entries
         dispatcher = self._dispatcher
         for each in asked:
-            dispatcher.keep(each)
+            dispatcher.input.keep(each)
         made = [each.entry for each in asked if each.entry is not None]
         if not made and reached is None:
             return
@@ -161,7 +162,7 @@ class RunInput:
             intake.meet(known, new[key])
         lanes = {entry.lane for entry in made}
         if added.new:
-            dispatcher.read_again(lanes, min(added.new.values()) - 1)
+            dispatcher.news.read_again(lanes, min(added.new.values()) - 1)
         of_others = lanes - {*dispatcher.leases.lanes}
         if of_others:
             await entries.store.tell(*map(str, sorted(of_others)))
