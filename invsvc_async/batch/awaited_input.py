@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.item import Item
+    from invsvc_async.batch.lane_news import LaneNews
+    from invsvc_async.durable.leases import Leases
 
 
 _KEPT = 10_000  # writes of the input, at most: those of other processes are not needed
@@ -19,10 +21,13 @@ class AwaitedInput:
 
     An entry has only the name of its reader. While the input ``is_open``, an entry that lacks its reader
     waits for the write of the input with its key, and so do all later entries of its thing. Once the input is
-    at its end, none waits: an entry that is not in the input is settled without its reader.
+    at its end, none waits: an entry that is not in the input is settled without its reader. When entries need
+    not wait any more, the lanes of this process are read again.
     """
 
-    def __init__(self, *, is_open: bool) -> None:
+    def __init__(self, leases: Leases, news: LaneNews, *, is_open: bool) -> None:
+        self._leases = leases
+        self._news = news
         self.is_open: bool = is_open
         self._asked: OrderedDict[str, Asked] = OrderedDict()  # by key; the oldest go
         # by thing, or key without one: the key that may not begin yet
@@ -32,12 +37,9 @@ class AwaitedInput:
         """Return what is kept of the write of *key*."""
         return self._asked.get(key)
 
-    def keep(self, asked: Asked, *, is_new_here: bool) -> bool:
-        """
-        Keep *asked* if an entry waited for *asked*, or it has readers, or it *is_new_here* (in an own lane).
-
-        Return whether an entry waited for *asked*. The lanes are then to be read again.
-        """
+    def keep(self, asked: Asked) -> None:
+        """Keep *asked* if an entry waited for *asked*, or it has readers, or it is new in an own lane."""
+        is_new_here = asked.entry is not None and asked.entry.lane in self._leases.lanes
         has_waited = self._release(asked.key)
         has_reader = asked.spec.reader is not None or callable(
             asked.spec.policy.journey_reader
@@ -46,16 +48,15 @@ class AwaitedInput:
             self._asked[asked.key] = asked
             if len(self._asked) > _KEPT:
                 self._asked.popitem(last=False)
-        return has_waited
+        if has_waited:
+            self._news.read_again(self._leases.lanes)
 
-    def close(self) -> bool:
-        """
-        Wait for no readers any more.
-
-        Return whether an entry waited. The lanes are then to be read again.
-        """
+    def close(self) -> None:
+        """Wait for no readers any more."""
         self.is_open = False
-        return self._release(None)
+        if self._release(None):
+            self._news.read_again(self._leases.lanes)
+        self._news.woken.set()
 
     def hold_back(self, item: Item) -> bool:
         """

@@ -260,7 +260,7 @@ class Batch(Uncopied):
             await self._run.stop(grace)
 
     def _check_idle(self, what: str, advice: str) -> None:
-        if self._run is not None and not self._run.ended:
+        if self._run is not None and not self._run.progress.has_ended:
             raise ConfigurationError(
                 f"{what}: a run of this batch is under way. {advice}"
             )
@@ -272,7 +272,7 @@ class Batch(Uncopied):
     @property
     def progress(self) -> Progress | None:
         """The progress of the latest run, or ``None`` before the first."""
-        return None if self._run is None else self._run.progress()
+        return None if self._run is None else self._run.progress.now()
 
     async def summary(self) -> Summary:
         """Count the writes in the journal by their state."""

@@ -66,7 +66,7 @@ class LaneShare:
         two times of a lane are two ``Lane`` objects with one number.
         """
         lanes = self._leases.lanes
-        under_way = {item.lane for item in self._engine.held.values()}
+        under_way = {item.lane for item in self._engine.items.held.values()}
         lost = {lane.number for lane in under_way if lanes.get(lane.number) is not lane}
         return {
             number: lane
@@ -91,7 +91,7 @@ class LaneShare:
             return
         self._engine.slots.share(self._leases.living)
         share = ceil(self._entries.lanes / self._leases.living)
-        busy = Counter(item.lane for item in self._engine.held.values())
+        busy = Counter(item.lane for item in self._engine.items.held.values())
         if self._leases.hungry:
             self._mark_leaving(share, busy, has_more=has_more)
         has_released = await self._release_leaving(busy)

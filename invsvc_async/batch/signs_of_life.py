@@ -113,7 +113,7 @@ class SignsOfLife:
         await self._leases.end(self._sign().status)
 
     def _sign(self) -> Sign:
-        done = self._engine.done
+        done = self._engine.verdicts.done
         rate = done / max(time.monotonic() - self._began, 1.0) if self.sends else 0.0
         status = status_of(done, rate, len(self._leases.lanes))
         return Sign(sends=self.sends, hungry=self.is_hungry, status=status)

@@ -80,7 +80,7 @@ async def dispatch(
         await dispatcher.end()
 
     await dispatcher.begin("outbox")
-    engine.feed(dispatcher.feed())
+    engine.feeding.begin(dispatcher.feed())
     try:
         while await engine.next_finished() is not None:
             on_verdict()
@@ -90,5 +90,5 @@ async def dispatch(
             ending, lambda: ending.append(asyncio.create_task(engine.stop(0.0)))
         )
         ending[0].result()
-    if (failure := engine.take_failure()) is not None:
+    if (failure := engine.run_end.take_error()) is not None:
         raise failure

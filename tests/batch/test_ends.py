@@ -19,7 +19,7 @@ from invsvc_async import (
     JournalError,
     Verdict,
 )
-from invsvc_async.batch import Batch, engine as engine_module
+from invsvc_async.batch import Batch, item_driver
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
@@ -180,8 +180,8 @@ async def test_run_that_fails_is_over_before_its_error_is_seen(
 
     async def stop_late(engine, grace):
         """Delay the stop until everything under way has ended: an order that once occurred by chance."""
-        if engine._tasks:
-            await asyncio.wait(engine._tasks)
+        if engine.work.tasks:
+            await asyncio.wait(engine.work.tasks)
         await stop(engine, grace)
 
     # reaches: an order of two ends that chance seldom makes
@@ -235,7 +235,7 @@ async def test_stop_waits_for_no_journal_that_hangs(
     service, client, path, monkeypatch, storing
 ):
     """A run whose journal answers no more ends in bounded time; what it did is settled by the next, not sent again."""
-    monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.05)
+    monkeypatch.setattr("invsvc_async.batch.open_work._TO_STORE", 0.05)
     async with Batch.open(path, client) as batch:
         ended = storing(batch, lambda _: asyncio.Event().wait())
         waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
@@ -443,10 +443,10 @@ async def test_tasks_that_begin_at_once(service, client, path, monkeypatch):
         async def drive(self):
             raise LostLaneError("another worker has it")
 
-    new_run = engine_module.new_run
+    new_run = item_driver.new_run
     # reaches: a run whose lane was lost before it began
     monkeypatch.setattr(
-        engine_module,
+        item_driver,
         "new_run",
         lambda spec, intent: spec if isinstance(spec, Lost) else new_run(spec, intent),
     )
@@ -457,7 +457,7 @@ async def test_tasks_that_begin_at_once(service, client, path, monkeypatch):
         Item(engine=engine, lane=None, entry=entry, intent=write.intent, spec=Lost())
     )
     write.close()
-    engine.feed(asyncio.sleep(0))
+    engine.feeding.begin(asyncio.sleep(0))
     async with asyncio.timeout(300):
         assert await engine.next_finished() is None
         async with Batch.open(path, client, concurrency=3) as batch:

@@ -61,7 +61,8 @@ def under_way():
 @pytest.fixture
 def share(leases, under_way):
     engine = SimpleNamespace(
-        held=under_way, slots=SimpleNamespace(share=lambda _: None)
+        items=SimpleNamespace(held=under_way),
+        slots=SimpleNamespace(share=lambda _: None),
     )
     signs = SimpleNamespace(is_hungry=False, show_soon=lambda: None)
     earlier = SimpleNamespace(any=True, forget=lambda: None)

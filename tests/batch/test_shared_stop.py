@@ -20,7 +20,7 @@ from tests.support.waiting import until
 def brief(monkeypatch):
     """Let little time be given to a database at the end of a run."""
     monkeypatch.setattr("invsvc_async.storage.postgres_pool._TO_LEAVE", 0.5)
-    monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.2)
+    monkeypatch.setattr("invsvc_async.batch.open_work._TO_STORE", 0.2)
     # Otherwise, on a busy machine, the run may have to ask the database whether its results are still its own.
     monkeypatch.setattr("invsvc_async.durable.leases.LEASE", 100.0)
 
@@ -71,7 +71,7 @@ async def test_stopped_run_whose_results_may_be_of_others(service):
         ) as batch:
             running = batch.run(creates(client, 100))
             await anext(running)
-            await until(lambda: running._engine._finished)
+            await until(lambda: running._engine.items.finished)
             proxy.cut()
             await batch.stop(0.3)
             running._dispatcher.leases.until = 0.0  # as after a pause

@@ -392,20 +392,20 @@ def test_knee_that_steers():
     knee = steering()
     assert knee.size == 24
     assert rounds_of(knee, 1.0) == [22]
-    assert knee._estimate.value == pytest.approx(20 * 1.1, rel=0.01)
+    assert knee._steering._estimate.value == pytest.approx(20 * 1.1, rel=0.01)
 
     knee = steering()
     assert rounds_of(knee, 1.2) == [18]
-    assert knee._estimate.value == pytest.approx(20 * 0.95, rel=0.01)
+    assert knee._steering._estimate.value == pytest.approx(20 * 0.95, rel=0.01)
 
 
 def test_knee_that_steers_the_same_way():
     """Each step in the same direction is longer than the one before, up to three times."""
     knee, steps = steering(10), []
     for at in range(12):
-        estimate = knee._estimate.value
+        estimate = knee._steering._estimate.value
         round_of(knee, 1.0, 10.0 * at)
-        steps.append(log(knee._estimate.value / estimate) / (0.15 * 0.65))
+        steps.append(log(knee._steering._estimate.value / estimate) / (0.15 * 0.65))
 
     assert steps == pytest.approx([1, 1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3, 3, 3])
 
@@ -417,7 +417,7 @@ def test_knee_after_latency_that_rose():
     knee = steering()
     sizes = rounds_of(knee, 3.0, 3.0, 3.0)
     assert sizes[1] == sizes[0] // 2
-    assert knee._estimate.value == sizes[0]
+    assert knee._steering._estimate.value == sizes[0]
     # it is the usual one from now on
     assert min(rounds_of(knee, 3.0, 3.0, 3.0, at=1000.0)) >= sizes[0]
 
@@ -436,7 +436,7 @@ def test_knee_after_one_slow_round():
     knee = steering()
     rounds_of(knee, 3.0, 1.0)
 
-    assert 16 < knee._estimate.value < 17
+    assert 16 < knee._steering._estimate.value < 17
 
 
 def test_knee_of_a_lone_caller():
@@ -462,7 +462,7 @@ def test_knee_whose_demand_falls():
     for at in range(9):
         round_of(knee, 1.0, 10.0 * at, in_flight=3 + at % 2)
 
-    assert knee._estimate.value == 20
+    assert knee._steering._estimate.value == 20
 
 
 def test_round_of_a_knee():
@@ -493,7 +493,7 @@ def test_knee_whose_demand_hardly_changes():
     for at, latency in enumerate((1.0, 1.2, 1.0, 1.2)):
         round_of(knee, latency, 100.0 * at, in_flight=20 + at % 2)
 
-    assert knee._estimate.value == 20
+    assert knee._steering._estimate.value == 20
 
 
 def test_knee_and_requests_of_another_size():
@@ -549,7 +549,7 @@ def test_knee_that_is_refused_again():
     """After one refusal it continues from half; after two with nothing learnt between, it seeks again."""
     knee = steering()
     knee.note(10.0, 10.1, refused=True, in_flight=20)
-    assert (knee.size, knee._seeks) == (12, 0)
+    assert (knee.size, knee._search) == (12, None)
 
     knee.note(11.0, 11.1, refused=True, in_flight=12)
     assert rounds_of(knee, 1.0, 1.0, at=20.0) == [12, 24]

@@ -136,7 +136,8 @@ def test_start_that_ends():
     """After slower answers it looks at what was not queued, in settled rounds, which decide."""
     knee = AdaptiveLimit(first=4)
     assert turns(knee, 1.0, 1.0, 2.0) == [16, 64, 32]
-    assert (knee._start, knee._seeks, knee._before.in_flight) == (None, 1, 16.0)
+    assert (knee._start, knee._search._doubles) == (None, True)
+    assert knee._search._before.in_flight == 16.0
 
     for _ in range(33):
         knee.note(1000.0, 1001.0, knee.size)
@@ -148,7 +149,7 @@ def test_start_that_ends():
     for _ in range(33):
         knee.note(1000.0, 1002.0, knee.size)
     knee.note(1003.0, 1005.0, knee.size)
-    assert (knee.size, knee._seeks) == (16, 0)  # it was one
+    assert (knee.size, knee._search) == (16, None)  # it was one
 
 
 def test_start_that_ends_not_far_from_what_was_good():
@@ -178,7 +179,7 @@ def test_start_in_a_queue():
     knee = AdaptiveLimit(first=4)
 
     assert turns(knee, 1.0, 4.0) == [16, 4]
-    assert (knee._start, knee._before) == (None, None)
+    assert (knee._start, knee._search._before) == (None, None)
 
 
 def test_start_with_late_answers():
@@ -226,13 +227,13 @@ def test_start_that_is_refused():
     knee = AdaptiveLimit(first=4)
     turns(knee, 1.0, 1.0)
     knee.note(300.0, 300.1, 64, refused=True)
-    assert (knee.size, knee._start, knee._seeks) == (16, None, 0)
+    assert (knee.size, knee._start, knee._search) == (16, None, None)
 
     knee = AdaptiveLimit(first=4)
     turns(knee, 1.0, 1.2)
     knee.note(300.0, 300.1, 32, refused=True)
-    assert (knee.size, knee._start, knee._seeks) == (16, None, 0)
+    assert (knee.size, knee._start, knee._search) == (16, None, None)
 
     knee = AdaptiveLimit(first=4)
     knee.note(0.0, 0.1, 4, refused=True)
-    assert (knee.size, knee._start, knee._seeks) == (2, None, 1)
+    assert (knee.size, knee._start, knee._search._doubles) == (2, None, True)

@@ -42,6 +42,8 @@ PARTS = {
         "transport/session_sender.py",
         "concurrency/limiter.py",
         "concurrency/adaptive_limit.py",
+        "concurrency/capacity_search.py",
+        "concurrency/steering.py",
         "concurrency/quick_start.py",
         "concurrency/rounds.py",
         "concurrency/clock.py",

@@ -18,7 +18,7 @@ from invsvc_async import (
     Timeouts,
     Verdict,
 )
-from invsvc_async.batch import dispatcher
+from invsvc_async.batch import lane_reader
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.entries import workers_of
 from invsvc_async.client import options_of
@@ -281,7 +281,7 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(
     service, client, outbox, monkeypatch
 ):
     """A write that is done again is overtaken by what an earlier run has sent, however many are between them."""
-    monkeypatch.setattr(dispatcher, "_AT_ONCE", 2)
+    monkeypatch.setattr(lane_reader, "_AT_ONCE", 2)
     hook, others = (
         service.seed_webhook().id,
         [service.seed_webhook().id for _ in range(3)],
@@ -492,7 +492,7 @@ async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
 
     async def open_in(places, _held, each):
         calls.append(places)
-        run.read_again([1], 900)
+        run.news.read_again([1], 900)
         first = places[1] + 1
         return [
             Entry(
@@ -508,8 +508,8 @@ async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
 
     monkeypatch.setattr(store_beneath(outbox), "open_in", open_in)
     for _ in range(2):
-        await run._read([1])
-    assert calls == [{1: 0}, {1: dispatcher._AT_ONCE}]
+        await run._reader.read([1])
+    assert calls == [{1: 0}, {1: lane_reader._AT_ONCE}]
 
 
 async def test_commit_below_what_was_read(service, client, address, connection):

@@ -112,7 +112,9 @@ async def test_dispatching_that_is_cancelled_again_and_again(
     assert using.cancelled()
     names = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}
     assert not [
-        name for name in names if name.startswith(("Engine", "Dispatcher", "Outbox"))
+        name
+        for name in names
+        if name.startswith(("Engine", "Feeding", "Dispatcher", "Outbox"))
     ]
 
 

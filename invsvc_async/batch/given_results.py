@@ -1,0 +1,98 @@
+"""The results that a run gives: its own, and those that other runs have left."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.batch.notices import BEAT
+from invsvc_async.batch.replaced import with_replacements
+from invsvc_async.batch.result import Result, kept_outcome
+from invsvc_async.durable.records import verdict_and_record
+from invsvc_async.durable.results import Consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from invsvc_async.batch.entries import BatchEntries
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.leases import Leases
+
+
+_PAGE = 128  # results that others have left, taken over at once
+_SOON = 0.05  # s before looking again whether other processes have ended; each time after that, twice as long
+
+
+class GivenResults:
+    """
+    The results that a run gives.
+
+    A result that was given is acknowledged once the next one is asked for: whoever asks for that has it.
+    """
+
+    def __init__(self, leases: Leases) -> None:
+        self._consumer = Consumer(leases)
+        self._given: list[Entry] = []  # and not acknowledged
+        # Whether results that other runs have left are being given, so that they need not be prepared for
+        # again.
+        self._is_giving_left = False
+
+    def acknowledge(self) -> None:
+        """Acknowledge the results that were given."""
+        while self._given:
+            self._consumer.acknowledge(self._given.pop())
+
+    def note(self, entry: Entry) -> None:
+        """Note that the result of *entry* is given now."""
+        self._given.append(entry)
+
+    async def may_give(self, entry: Entry) -> bool:
+        """Return whether this run may give the result of *entry*, its own; if not, another run has."""
+        return await self._consumer.has(entry)
+
+    async def next_left(self, prepare: Callable[[], Awaitable[None]]) -> Entry | None:
+        """
+        Return the next entry whose result another run left, earlier or at the same time as this run.
+
+        *prepare* is awaited before the first one.
+        """
+        if not self._is_giving_left:
+            await prepare()
+            self._is_giving_left = True
+        found = await self._consumer.next(_PAGE)
+        if found is None:
+            self._is_giving_left = False
+        return found
+
+    async def save(self) -> None:
+        """Store which results were acknowledged, if the store answers soon."""
+        await self._consumer.save()
+
+
+async def told_again(entry: Entry, entries: BatchEntries) -> Result:
+    """Return the result of *entry*, whose run ended before anybody got the value, or a secret in it."""
+    outcome = kept_outcome(entry, entries.store.commons)
+    if verdict_and_record(entry)[1].had != "returned":
+        [result] = await with_replacements(entries, [Result.of(entry, outcome=outcome)])
+        return result
+    if outcome is not None:
+        outcome = attrs.evolve(outcome, secret="lost")
+    result = Result.of(entry, outcome=outcome)
+    return attrs.evolve(result, secret="lost")
+
+
+async def until_decided(entries: BatchEntries, process: str) -> None:
+    """
+    Wait until each further process is known to live, or to be dead; *process* is this one.
+
+    The processes of a batch end at about the same time, so one that was silent just now may still be
+    there.
+    """
+    now = await entries.now()
+    pause = _SOON
+    await entries.store.tell(BEAT)  # Those that live show it at once.
+    while await entries.is_undecided(now, process):
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, entries.store.silence / 4)

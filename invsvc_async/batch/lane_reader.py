@@ -1,0 +1,100 @@
+"""From what is open in the lanes of a process to items that may be sent."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+from invsvc_async.batch.late_places import LatePlaces
+from invsvc_async.durable.store.due import move_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from invsvc_async.batch.awaited_input import AwaitedInput
+    from invsvc_async.batch.earlier import Earlier
+    from invsvc_async.batch.item import Item
+    from invsvc_async.batch.item_maker import ItemMaker
+    from invsvc_async.batch.read_places import ReadPlaces
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store.opening import Store
+
+
+_AT_ONCE = 200  # entries fetched together
+
+
+class LaneReader:
+    """
+    Reads what is open in lanes, each from the place where it was read last, and makes items of it.
+
+    *held* are the items under way in this process, by the numbers of their entries: these are not read again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        held: Mapping[int, Item],
+        places: ReadPlaces,
+        awaited_input: AwaitedInput,
+        maker: ItemMaker,
+        earlier: Earlier,
+    ) -> None:
+        self._store = store
+        self._held = held
+        self._places = places
+        self._input = awaited_input
+        self._maker = maker
+        self._earlier = earlier
+
+    async def read(self, lanes: Mapping[int, Lane]) -> list[Entry]:
+        """Return the next entries of *lanes* that may be sent by now, and are not under way here."""
+        # Again if all that was found waits behind entries that are not due.
+        while places := self._places.begin_fetch(lanes):
+            each = ceil(_AT_ONCE / len(places))
+            found = await self._store.open_in(places, list(self._held), each)
+            self._places.end_fetch(places, found, each)
+            ready = await self._without_behind(found, lanes)
+            if ready or not found:
+                return ready
+        return []
+
+    async def _without_behind(
+        self, found: list[Entry], lanes: Mapping[int, Lane]
+    ) -> list[Entry]:
+        """Return the entries *found* but for those behind entries that are not due, which are moved aside."""
+        behind = [entry for entry in found if entry.is_behind]
+        if not behind:
+            return found
+        owned = [lanes[number] for number in {entry.lane for entry in behind}]
+        seqs = [entry.seq for entry in behind]
+        await move_aside(self._store, seqs, owned)
+        return [entry for entry in found if not entry.is_behind]
+
+    async def items_of(
+        self, found: Iterable[Entry], lanes: Mapping[int, Lane]
+    ) -> list[Item]:
+        """Return the items of the entries *found* that can be sent, in their order, each with its lane."""
+        under_way = LatePlaces()
+        for each in self._held.values():
+            under_way.note(each.entry.thing, each.entry.place)
+        items: list[Item] = []
+        for entry in found:
+            item = await self._maker.item_of(
+                entry, lanes[entry.lane], self._input.get(entry.key)
+            )
+            if item is None:
+                continue
+            # An entry that was reopened may have an earlier place than what is under way for its thing. It is
+            # read again once that has ended, and is then seen to be overtaken.
+            thing = entry.thing
+            if thing is not None and under_way.has_later(thing, entry.place):
+                self._places.pass_over(thing)
+            else:
+                items.append(item)
+        return items
+
+    async def mark(self, items: Sequence[Item], *, is_part: bool) -> None:
+        """Mark the overtaken *items*; *is_part* is whether more may follow them."""
+        if self._earlier.has_any or any(item.spec is None for item in items):
+            await self._earlier.mark(items, is_part=is_part)

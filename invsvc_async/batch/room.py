@@ -1,0 +1,84 @@
+"""How many items a run takes in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from invsvc_async.batch.pacing import Slots
+    from invsvc_async.batch.run_end import RunEnd
+    from invsvc_async.batch.run_items import RunItems
+
+
+async def next_change(changed: asyncio.Event) -> None:
+    """Wait until *changed* is set from now on."""
+    changed.clear()
+    await changed.wait()
+
+
+class Room:
+    """
+    The room for more *items* in a run of so many writes at once, *concurrency*.
+
+    There is room until memory is used for as many items as it may be, or enough items are ready: so a slow
+    consumer slows the input down. A run that is halted has none.
+    """
+
+    def __init__(
+        self,
+        concurrency: int,
+        items: RunItems,
+        slots: Slots,
+        run_end: RunEnd,
+        changed: asyncio.Event,
+    ) -> None:
+        self._concurrency = concurrency
+        self._items = items
+        self._slots = slots
+        self._run_end = run_end
+        self._changed = changed
+        # Whether ``until_hungry`` waits: that an item begins is a change only then.
+        self.is_hunger_awaited: bool = False
+
+    @property
+    def is_left(self) -> bool:
+        """Whether an item may be added."""
+        return not (self._run_end.is_halted or self._is_full)
+
+    @property
+    def is_at_limit(self) -> bool:
+        """
+        Whether there are as many items, with results that nobody has taken, as memory is used for.
+
+        That leaves room for those that are settled beside those in slots, and for results that wait.
+        """
+        return len(self._items) >= 8 * self._concurrency + 64
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the limit is reached, or enough items are ready: more would slow garbage collection."""
+        return self.is_at_limit or self._items.ready.startable >= max(
+            1, self._concurrency // 2
+        )
+
+    async def until_left(self) -> None:
+        """Wait until an item may be added. Of a halted run, the task that adds items is cancelled."""
+        while not self.is_left:
+            await next_change(self._changed)
+
+    async def until_hungry(self) -> None:
+        """Wait until fewer items are ready than there are slots, so that no slot stays empty."""
+        self.is_hunger_awaited = True
+        try:
+            while not self.is_left or self._has_enough:
+                await next_change(self._changed)
+        finally:
+            self.is_hunger_awaited = False
+
+    @property
+    def _has_enough(self) -> bool:
+        """Whether there is an item that is ready for each slot."""
+        slots = self._slots
+        return self._items.ready.startable >= slots.free + slots.in_use
