@@ -128,8 +128,10 @@ class Run(OnlyAsync):
             raise
         if found is None:
             return None
+        result = await told_again(found, self._entries)
+        # Only now, since whoever is cancelled above has not got it.
         self._results.note(found)
-        return await told_again(found, self._entries)
+        return result
 
     async def _begin(self) -> None:
         if self._before is not None:

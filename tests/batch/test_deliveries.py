@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
+from unittest.mock import AsyncMock
 
 import pytest
 
 from invsvc_async import Verdict
-from invsvc_async.batch import Batch
+from invsvc_async.batch import Batch, run as run_module
 from tests.batch.child import begin
 from tests.batch.writing import SECRETS, all_end, all_of, creates, line_of, run_all
 from tests.support.children import first_lines, read_on
+from tests.support.waiting import cancel, forever, until
 
 KEYS = {f"row-{i}" for i in range(60)}
 
@@ -77,6 +80,27 @@ async def test_run_that_is_left_while_it_gives_old_results(client, journal):
                     break
     assert {*seen} == KEYS
     assert len(seen) == 62  # each that was the last before a break, twice
+
+
+async def test_result_whose_reading_is_cancelled(client, journal, monkeypatch):
+    """A result that was not returned is given by the next run."""
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        await taken_of(batch, creates(client, 3), 1)
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        run = batch.run()
+        reading = AsyncMock(side_effect=forever)
+        with monkeypatch.context() as patch:
+            # reaches: the store may answer slowly here
+            patch.setattr(run_module, "told_again", reading)
+            asking = asyncio.ensure_future(anext(run))
+            await until(lambda: reading.called)
+            await cancel(asking)
+        with suppress(StopAsyncIteration):
+            await anext(run)
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        rest = await all_of(batch)
+
+    assert {result.key for result in rest} == {"row-0", "row-1", "row-2"}
 
 
 @pytest.mark.parametrize("left", [0, 20])
