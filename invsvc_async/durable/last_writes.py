@@ -23,6 +23,7 @@ from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.kinds import WriteKind, kind_of_write
+from invsvc_async.reconcile.turn import free_at
 from invsvc_async.writes.things import sound, version_of
 
 if TYPE_CHECKING:
@@ -174,8 +175,9 @@ def close_line(
         at=core.clock.now(), journaled=True, sender_gone=sender_gone, since=since
     )
     known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
-    if known.free_at > resumed.at:
-        core.writes.close_for_unknown(thing, intent.identity, known.free_at)
+    until = free_at(known)
+    if until > resumed.at:
+        core.writes.close_for_unknown(thing, intent.identity, until)
 
 
 async def take_claims(

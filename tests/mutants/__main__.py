@@ -30,6 +30,11 @@ PARTS = {
             "decide",
             "findings",
             "facts",
+            "settle_windows",
+            "write_clock",
+            "before_send",
+            "turn",
+            "stored_intent",
             "server_clock",
             "compare",
         )
