@@ -225,7 +225,7 @@ class Known:
     def baseline(self) -> Wire:
         """The state before the first send, in wire form, if it can be compared; else ``None``."""
         before = self.state_before.state or None
-        hides = self.kind.hides
+        hides = self.kind.thing.hides
         if before is None or hides is None:
             return before
         # Such a state hides what is written, as a published journey hides its draft.

@@ -173,17 +173,19 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     """
     kind = known.kind
     seen = reading.seen
-    if kind.hides is not None and kind.hides(known.policy, seen):
-        reason = f"the {kind.thing} is {seen.get(kind.status_in)!r}: the read may show its published snapshot"
+    if kind.thing.hides is not None and kind.thing.hides(known.policy, seen):
+        status = seen.get(kind.status_in)
+        reason = f"the {kind.thing.name} is {status!r}: the read may show its published snapshot"
         return CannotTell(reason, cause="may be published")
-    wanted = kind.visible(known.intent.body)
+    wanted = kind.thing.visible(known.intent.body)
     if not wanted:
-        reason = (
-            f"only nulls were sent, for fields that are never null in a {kind.thing}"
-        )
+        reason = f"only nulls were sent, for fields that are never null in a {kind.thing.name}"
         return CannotTell(reason, cause="not visible")
     if any(parts_of(value) > MOST_COMPARED for value in wanted.values()):
-        reason = f"the {kind.thing} is too large to be compared (more than {MOST_COMPARED} nodes and edges)"
+        reason = (
+            f"the {kind.thing.name} is too large to be compared (more than {MOST_COMPARED} nodes and "
+            "edges)"
+        )
         return CannotTell(reason, cause="not visible")
     placed = known.windows.when(seen.get(kind.changed_at), reading)
     if _has_all(kind, seen, wanted):
@@ -296,7 +298,7 @@ def _may_show_write(kind: WriteKind, field: Field) -> bool:
     """Return whether *field* may show the write, and shows another value than before."""
     if not field.was_changed or field.shows not in OF_THE_WRITE:
         return False
-    was_so_before = field.was_known and kind.same_field(
+    was_so_before = field.was_known and kind.thing.same_field(
         field.name, field.before, field.shown
     )
     return not was_so_before
@@ -370,7 +372,7 @@ def _is_foreign_since(
     """Return whether the state *before* did not have one of the values that are foreign now."""
     foreign_now = [field for field in fields if field.shows == "foreign"]
     return any(
-        not kind.same_field(field.name, before.get(field.name), field.shown)
+        not kind.thing.same_field(field.name, before.get(field.name), field.shown)
         for field in foreign_now
     )
 
@@ -413,7 +415,7 @@ def _differing(
     5. All fields are as before: the write was undone, or never applied.
     6. A field has a value that may be the write's, in the service's own words.
     """
-    thing = known.kind.thing
+    thing = known.kind.thing.name
     differing = [field for field in fields if field.shows != "as sent"]
     shown = {field.shows for field in differing}
     is_known = changed_since or any(field.was_known for field in differing)
@@ -456,7 +458,7 @@ def _foreign(
     known: Known, reading: Reading, fields: tuple[Field, ...], *, changed_since: bool
 ) -> Superseded | CannotTell:
     """Return what an update means whose thing shows a value that is certainly another writer's."""
-    thing = known.kind.thing
+    thing = known.kind.thing.name
     unknown = f"whether the write was applied first is unknown ({told(fields)})"
     if not is_newest(known, reading):
         reason = f"somebody else or a later write of this program changed the {thing}; {unknown}"
@@ -476,7 +478,9 @@ def _same_fields(
     kind: WriteKind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]
 ) -> bool:
     """Return whether two states are equal in all fields *names*."""
-    return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
+    return all(
+        kind.thing.same_field(name, one.get(name), other.get(name)) for name in names
+    )
 
 
 def _names_in(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
@@ -510,7 +514,7 @@ def _by_list(known: Known, reading: Reading) -> Finding:
         return matched
     if candidates:
         return CannotTell(
-            f"{len(candidates)} {known.kind.thing}(s) could be this write's or another's",
+            f"{len(candidates)} {known.kind.thing.name}(s) could be this write's or another's",
             candidates=tuple(candidates),
             cause="candidates",
         )
@@ -521,13 +525,13 @@ def _not_listed(known: Known, reading: Reading, items: list[Wire]) -> Finding:
     """Return the finding about a create if none of the listed *items* can be its effect."""
     if reading.full or reading.raw_count >= known.kind.most_listed:
         reason = (
-            f"the list is full, and has no second page: delete {known.kind.thing}s that nobody needs, then "
-            "settle it again"
+            f"the list is full, and has no second page: delete {known.kind.thing.name}s that nobody needs, "
+            "then settle it again"
         )
         return CannotTell(reason, cause="list full")
     if _may_be_hidden(known, items):
         wanted = _wanted(known)[str(known.kind.hidden_by)]
-        reason = f"the list shows no {known.kind.thing} that is {wanted}, so it may leave those out"
+        reason = f"the list shows no {known.kind.thing.name} that is {wanted}, so it may leave those out"
         return CannotTell(reason, cause="not visible")
     return _absent_create(known, reading)
 
@@ -578,7 +582,7 @@ def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
     if hidden_by is None:
         return False
     wanted = _wanted(known).get(hidden_by)
-    if wanted == known.kind.defaults[hidden_by]:
+    if wanted == known.kind.thing.defaults[hidden_by]:
         return False
     return not any(is_object(item) and item.get(hidden_by) == wanted for item in items)
 
@@ -588,7 +592,7 @@ def _wanted(known: Known) -> dict[str, Wire]:
     sent = {
         name: value for name, value in known.intent.body.items() if value is not None
     }
-    return {**known.kind.defaults, **sent}
+    return {**known.kind.thing.defaults, **sent}
 
 
 def _is_recognised(known: Known, item: Wire) -> TypeGuard[dict[str, Wire]]:
@@ -597,7 +601,7 @@ def _is_recognised(known: Known, item: Wire) -> TypeGuard[dict[str, Wire]]:
         return False
     if _bears_our_tag(known, item) and _is_found_alike(known, item):
         return True
-    return known.kind.same(_wanted(known), item)
+    return known.kind.thing.same(_wanted(known), item)
 
 
 def _is_found_alike(known: Known, item: dict[str, Wire]) -> bool:
@@ -654,7 +658,7 @@ def _may_be_equal(known: Known, item: dict[str, Wire]) -> bool:
     wanted = _wanted(known)
     return all(
         _may_be_made_of(known.kind, name, wanted.get(name), item.get(name))
-        for name in known.kind.fields or wanted
+        for name in known.kind.thing.fields or wanted
     )
 
 
@@ -662,7 +666,9 @@ def _may_be_made_of(kind: WriteKind, name: str, sent: Wire, shown: Wire) -> bool
     """Return whether a service may show *sent* as *shown*.  It may leave out whatever is not the place."""
     if shown is None and name != kind.found_by:
         return True
-    return kind.same_field(name, sent, shown) or kind.is_made_of(name, sent, shown)
+    return kind.thing.same_field(name, sent, shown) or kind.thing.is_made_of(
+        name, sent, shown
+    )
 
 
 def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
@@ -677,7 +683,7 @@ def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
     if kind.place_of(item) in (None, kind.place_of(known.intent.body)):
         return True
     found_by = str(kind.found_by)
-    return kind.same({**_wanted(known), found_by: item[found_by]}, item)
+    return kind.thing.same({**_wanted(known), found_by: item[found_by]}, item)
 
 
 def _is_explained(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
@@ -813,9 +819,9 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     kind = known.kind
     seen = reading.seen
     baseline = known.baseline
-    wanted = kind.visible(known.intent.body)
+    wanted = kind.thing.visible(known.intent.body)
     if not wanted:
-        reason = f"none of the fields sent is visible in a {kind.thing}"
+        reason = f"none of the fields sent is visible in a {kind.thing.name}"
         return CannotTell(reason, cause="not visible")
     if _has_all(kind, seen, wanted):
         return _matching_by_baseline(known, reading, wanted)
@@ -831,8 +837,8 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
         return _differing(known, reading, fields, changed_since=has_changed_between)
     if not all(_is_as_baseline(known, before, wanted) for before in earlier):
         reason = (
-            f"the {kind.thing} is as before the write, but an earlier read showed another state; whether the "
-            "write was applied first is unknown"
+            f"the {kind.thing.name} is as before the write, but an earlier read showed another state; "
+            "whether the write was applied first is unknown"
         )
         return CannotTell(reason, cause="perhaps undone")
     if not _leaves_trace(known, reading, wanted, baseline):
@@ -881,23 +887,23 @@ def _would_change(
     kind: WriteKind, name: str, sent: Wire, before: Wire, kept: int
 ) -> bool:
     """Return whether *sent* would not show as *before*, where *kept* characters of a text are kept."""
-    if kind.same_field(name, sent, before):
+    if kind.thing.same_field(name, sent, before):
         return False
-    if not kind.is_made_of(name, sent, before):
+    if not kind.thing.is_made_of(name, sent, before):
         return True
     return made_of.would_show(sent, before, kept)
 
 
 def _without_trace(known: Known, reading: Reading, sent: dict[str, Wire]) -> CannotTell:
     fields = told(differences(known.kind, sent, known.baseline, reading.seen))
-    reason = f"the {known.kind.thing} is as before the write, in words that the service may have for it"
+    reason = f"the {known.kind.thing.name} is as before the write, in words that the service may have for it"
     return CannotTell(
         f"{reason}, so the write leaves no trace ({fields})", cause="not visible"
     )
 
 
 def _gone(known: Known, reading: Reading) -> Finding:
-    thing = known.kind.thing
+    thing = known.kind.thing.name
     if known.was_gone:
         return Absent()
     if is_newest(known, reading) and _earlier_states(known, reading):

@@ -114,7 +114,7 @@ def _mixture(known: Known) -> str | None:
         return None
     if not last.own_envelope or not isinstance(last.seen, dict):
         return None
-    wanted = known.kind.visible(body)
+    wanted = known.kind.thing.visible(body)
     if not is_part(differences(known.kind, wanted, known.baseline, last.seen)):
         return None
     return digest(wanted, last.seen)
