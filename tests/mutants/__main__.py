@@ -44,6 +44,7 @@ PARTS = {
         "transport/response_body.py",
         "transport/exchange.py",
         "transport/transport.py",
+        "transport/connections.py",
         "transport/session_sender.py",
         "concurrency/limiter.py",
         "concurrency/adaptive_limit.py",
