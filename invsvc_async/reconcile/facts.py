@@ -24,8 +24,8 @@ from propcache.api import cached_property
 
 from invsvc_async.reconcile.attempts import AMBIGUOUS, AttemptKind, kind_of, refusal_of
 from invsvc_async.reconcile.before_send import (
+    LookAlikes,
     StateBefore,
-    Strangers,
     readings_before_send,
     state_before,
     strangers_before,
@@ -209,7 +209,7 @@ class Known:
     # --- what was there before
 
     @cached_property
-    def strangers(self) -> Strangers:
+    def strangers(self) -> LookAlikes:
         """Of a create: the look-alikes that were there before it."""
         return strangers_before(
             self.intent, self.kind, self.history, is_carried=self._has_carried
