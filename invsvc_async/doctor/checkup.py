@@ -139,7 +139,7 @@ def _speed(seconds: list[float]) -> Finding:
 
 
 def _way(view: ClientOptions) -> Finding:
-    words = view.core.transport.sent_by
+    words = view.core.transport.connections.sent_by
     return Finding("requests are sent", words or "unknown: none was sent", True)
 
 

@@ -14,6 +14,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, closing, suppress
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -213,42 +214,67 @@ class Comparison(OnlyAsync):
 
     async def _read(self, table: Table) -> None:
         """Read the list, and then what is in doubt again, until nothing is."""
-        is_full = await self._read_list(table, 1, *self._window)
+        service = ListReadings(
+            client=self.client,
+            what=self.what,
+            columns=self._columns,
+            window=self._window,
+            table=table,
+            on_item=partial(self._count, "items_read"),
+        )
+        is_full = await service.read_list(1, *self._window)
         keys, span = table.end(1, whole=True)
         for reading in range(2, _READINGS + 1):
             if not keys:
                 break
-            has_all = await self._read_again(table, reading, keys, span)
+            has_all = await service.read_again(reading, keys, span)
             if is_full and self.ignore_case:
                 has_all = False  # beyond a full list, only exact ids could be read
             keys, span = table.end(reading, whole=has_all)
         self.complete = not is_full and not keys
 
-    async def _read_again(
-        self, table: Table, reading: int, keys: list[str], span: tuple[int, int] | None
+
+@attrs.frozen(kw_only=True)
+class ListReadings:
+    """
+    The readings of the service, which compare what they are shown with the rows in *table*.
+
+    The first one shows the whole list, and later ones what is in doubt: whatever may have changed while the
+    list was read.  *on_item* is called for each item of the first.
+    """
+
+    client: Client
+    what: str
+    columns: RowColumns
+    window: TimeWindow
+    table: Table
+    on_item: Callable[[], object]
+
+    async def read_again(
+        self, reading: int, keys: list[str], span: tuple[int, int] | None
     ) -> bool:
         """Read what is in doubt; return whether what the table did not meet does not exist."""
         if self.what == "webhooks.list":
-            await self._read_webhooks(table, reading, keys)
+            await self._read_webhooks(reading, keys)
             return True
         if reading > 2 or span is None:
-            await self._read_list(table, reading, *self._window)
+            await self.read_list(reading, *self.window)
             return True
         # The span is a guess to read less: the service need not accept it.
         with suppress(
             FilterNotHonouredError, InvalidRequestError, ValidationFailedError
         ):
-            await self._read_list(table, reading, *span)
+            await self.read_list(reading, *span)
         return False
 
-    async def _read_list(
-        self, table: Table, reading: int, after: int | None, before: int | None
+    async def read_list(
+        self, reading: int, after: int | None, before: int | None
     ) -> bool:
         """Read the items created in a time span; return whether the list may have more."""
         if self.what == "webhooks.list":
             hooks = await self.client.webhooks.list(limit=_LARGEST)
             for hook in hooks:
-                self._take(table, reading, hook)
+                self._take(reading, hook)
             return hooks.is_full
         limit = _LARGEST if options_of(self.client).names.limit else None
         asked = {"limit": limit, "created_after": after, "created_before": before}
@@ -257,16 +283,14 @@ class Comparison(OnlyAsync):
             aiter(called(self.client, self.what, given, prefetch=True))
         ) as items:
             async for item in items:
-                self._take(table, reading, item)
+                self._take(reading, item)
         return False
 
-    async def _read_webhooks(
-        self, table: Table, reading: int, ids: Iterable[str]
-    ) -> None:
+    async def _read_webhooks(self, reading: int, ids: Iterable[str]) -> None:
         """Read webhooks by their ids; the table does not meet those that the service does not have."""
         for each in ids:
             try:
-                self._take(table, reading, await self.client.webhooks.get(each))
+                self._take(reading, await self.client.webhooks.get(each))
             except (
                 NotFoundError,
                 InvalidRequestError,
@@ -275,22 +299,22 @@ class Comparison(OnlyAsync):
                 if not getattr(error, "own_envelope", True):
                     raise
 
-    def _take(self, table: Table, reading: int, item: Invoice | Webhook) -> None:
+    def _take(self, reading: int, item: Invoice | Webhook) -> None:
         """Compare an item with its row, if it is in doubt."""
         plain = unstructure(item)
         created = at(plain, "created_at")
-        key = text_of(at(plain, self._columns.key))
-        times, cells, shown = table.find(key)
+        key = text_of(at(plain, self.columns.key))
+        times, cells, shown = self.table.find(key)
         if reading == 1:
-            self._count("items_read")
+            self.on_item()
         is_in_doubt = reading == 1 or shown == 1
-        if not is_in_doubt or not self._window.contains(created):
+        if not is_in_doubt or not self.window.contains(created):
             return
-        fields = self._columns.differing(cells, plain) if times == 1 else []
+        fields = self.columns.differing(cells, plain) if times == 1 else []
         kind = Kind.DIFFERENT if fields else None
         if not times:
             kind = Kind.NOT_IN_ROWS
         # the first reading shows nothing for certain: the file need not have its items
         is_kept = kind is not None and reading > 1
         text = item.to_json() if is_kept else None
-        table.meet(key, created, reading, kind, fields, text)
+        self.table.meet(key, created, reading, kind, fields, text)

@@ -23,6 +23,7 @@ from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.kinds import WriteKind, kind_of_write
+from invsvc_async.reconcile.turn import free_at
 from invsvc_async.writes.things import sound, version_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def left_by(
     if thing is None or outcome.verdict in NO_EFFECT or kind.creates:
         return None
     team = outcome.started_as.scope.team
-    last = writes.last_state(team, thing) if kind.stored else None
+    last = writes.last_state(team, thing) if kind.thing.stored else None
     # What shows no time of its last change proves nothing, if it was seen before a write in doubt.
     if last is None or (outcome.verdict is Verdict.UNKNOWN and not kind.shows_change):
         return Left(thing)
@@ -91,10 +92,13 @@ def claim_by(outcome: AnyOutcome) -> str | None:
 
 def _kept(kind: WriteKind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
     """Return what a journal keeps of a state, empty if the thing is gone; ``None`` if it is only a part."""
-    chosen = {name: fields[name] for name in kind.stored if name in fields}
-    if kind.large in chosen and len(_encode(chosen[kind.large])) > MOST_LARGE:
-        del chosen[kind.large]
-    is_part = bool(fields) and not chosen.keys() >= {*kind.always}
+    chosen = {name: fields[name] for name in kind.thing.stored if name in fields}
+    if (
+        kind.thing.large in chosen
+        and len(_encode(chosen[kind.thing.large])) > MOST_LARGE
+    ):
+        del chosen[kind.thing.large]
+    is_part = bool(fields) and not chosen.keys() >= {*kind.thing.always}
     return None if is_part else chosen
 
 
@@ -174,8 +178,9 @@ def close_line(
         at=core.clock.now(), journaled=True, sender_gone=sender_gone, since=since
     )
     known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
-    if known.free_at > resumed.at:
-        core.writes.close_for_unknown(thing, intent.identity, known.free_at)
+    until = free_at(known)
+    if until > resumed.at:
+        core.writes.close_for_unknown(thing, intent.identity, until)
 
 
 async def take_claims(

@@ -14,7 +14,7 @@ A write is in one of two states:
   Only the service's state decides from here on, and the state of "in doubt" is never left except by a
   verdict.
 
-In doubt, time has three parts. Until the *settle windows* of all sends are over (``known.over``), a
+In doubt, time has three parts. Until the *settle windows* of all sends are over (``known.windows.over``), a
 request may still take effect: a read that shows the write is a proof, a read that does not show it is
 none. After that, one read decides. At the *deadline*, what is not known stays UNKNOWN.
 
@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.reconcile.attempts import kind_of
+from invsvc_async.reconcile.before_send import readings_before_send
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.findings import (
     evidence_in,
@@ -69,6 +70,7 @@ from invsvc_async.reconcile.history import (
     Wait,
 )
 from invsvc_async.reconcile.intent import NEVER_LISTED
+from invsvc_async.reconcile.turn import is_newest, is_overtaken
 from invsvc_async.settings import JOURNEY_READER, READ_TIME, SHORTEST_RESEND
 
 if TYPE_CHECKING:
@@ -170,7 +172,7 @@ def _held_back(known: Known) -> Cause | None:
     resumed = known.resumed
     if resumed is None:
         return None
-    if known.is_overtaken:
+    if is_overtaken(known):
         return "overtaken"
     if resumed.reads_only:
         return "only read"
@@ -181,7 +183,7 @@ def _held_back(known: Known) -> Cause | None:
     if known.method == "POST":
         return None  # it replaces nothing
     reading = known.last_reading
-    if reading is not None and known.is_newest(reading):
+    if reading is not None and is_newest(known, reading):
         return None
     return "perhaps overtaken"
 
@@ -250,9 +252,9 @@ def _before_first(known: Known) -> Decision:
 
 def _must_read_first(known: Known) -> bool:
     """Return whether something is not known that a read before the first send shows."""
-    if known.bounds is None:
+    if known.clock.bounds is None:
         return True
-    if known.kind.needs_baseline and known.before is None:
+    if known.kind.needs_baseline and known.state_before.state is None:
         return True
     return known.intent.forgotten_until == NEVER_LISTED
 
@@ -293,7 +295,7 @@ def _never_left(known: Known) -> Decision:
 
 def _spent_before_first(known: Known) -> float:
     """Return how long the reads before the first attempt took, in seconds."""
-    reads = known.first_readings
+    reads = readings_before_send(known.history)
     if not reads:
         return 0.0
     return reads[-1].ended - reads[0].started
@@ -344,7 +346,7 @@ def _settle(known: Known) -> Decision:
 
 def _was_answered_elsewhere(known: Known) -> bool:
     """Return whether an earlier process got a success."""
-    return any(send.kind == "applied" for send in known.carried)
+    return any(send.kind == "applied" for send in known.windows.carried)
 
 
 def _answered_elsewhere(known: Known, last: Event) -> Decision:
@@ -428,7 +430,7 @@ def _judged(known: Known, last: Event) -> Decision | None:
     if no_such_read(known, last):
         reason = f"this deployment has no {_reader_in_spec(known)} (HTTP {last.status})"
         return unknown(known, reason, "no read")
-    after = last.started >= known.over
+    after = last.started >= known.windows.over
     if not is_evidence(known, last):
         return _after_failed_read(known, last) if after else None
     finding = find(known, last)
@@ -473,7 +475,7 @@ def matches_under_way(known: Known, reading: Reading) -> bool:
         return False
     if not isinstance(find(known, reading), Holds):
         return False
-    placed = known.when(reading.seen.get(changed_at), reading)
+    placed = known.windows.when(reading.seen.get(changed_at), reading)
     return placed in ("band", "after")
 
 
@@ -494,7 +496,7 @@ def may_show_from(known: Known) -> float:
     """Return the local time from which a read may show the write while its request hangs."""
     # The time in what is read tells whether it is from before the send.
     shows_time = known.kind.creates or known.kind.shows_change
-    return known.sends[0].began if shows_time else known.current_from
+    return known.windows.sends[0].began if shows_time else known.current_from
 
 
 def _unreadable(known: Known, reading: Reading) -> Done:
@@ -661,7 +663,7 @@ def _needs_audit(known: Known) -> bool:
 
     That is so if a create was sent more than once.
     """
-    if len(known.sends) < 2:
+    if len(known.windows.sends) < 2:
         return False
     is_own_create = known.intent.reader is not None and known.method == "POST"
     return known.kind.creates or is_own_create
@@ -731,9 +733,9 @@ def _has_waited_for_deadline(known: Known) -> bool:
 
 def _out_of_time(known: Known) -> Done:
     reason = "time ran out: reads after the settle window were not conclusive"
-    if not any(reading.started >= known.over for reading in known.readings):
+    if not any(reading.started >= known.windows.over for reading in known.readings):
         reason = "time ran out before the state was read after the settle window"
-    left = known.over - known.now
+    left = known.windows.over - known.now
     if left > 0:
         reason = (
             f"time ran out while the settle window was open for another {left:.1f} s"
@@ -752,12 +754,12 @@ def _due(known: Known) -> float:
     readings = known.readings
     if not readings:
         return _first_due(known)
-    end = max(known.over, known.now)
+    end = max(known.windows.over, known.now)
     if _shown_by_earlier_event(known):
         return end
     latest = readings[-1]
     due = latest.ended + READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
-    if latest.started >= known.over:
+    if latest.started >= known.windows.over:
         return due
     # In this order, because to compare a large state takes long.
     if due < known.current_from and _shows_as_wanted(known, latest):
@@ -809,7 +811,9 @@ def done(
     evidence = Evidence(
         basis=basis,
         read_at=None if reading is None else reading.started,
-        window_until=known.over if known.in_doubt and known.sends else None,
+        window_until=known.windows.over
+        if known.in_doubt and known.windows.sends
+        else None,
         candidates=candidates,
         duplicates=duplicates,
         cause=cause,

@@ -96,7 +96,7 @@ def _is_changed(
     # What is shown as before, and not as sent, is changed.  A graph may be large: it is not compared again.
     if shows in ("as before", "either"):
         return True
-    return not kind.same_field(name, before, sent)
+    return not kind.thing.same_field(name, before, sent)
 
 
 def _shows(
@@ -108,18 +108,18 @@ def _shows(
     *,
     was_known: bool,
 ) -> Shows:
-    if kind.same_field(name, sent, shown):
+    if kind.thing.same_field(name, sent, shown):
         return "as sent"
-    is_made_of_sent = kind.is_made_of(name, sent, shown)
-    if was_known and kind.same_field(name, before, shown):
+    is_made_of_sent = kind.thing.is_made_of(name, sent, shown)
+    if was_known and kind.thing.same_field(name, before, shown):
         return "either" if is_made_of_sent else "as before"
     # An answer may have repeated what was sent, so the state before is in the service's own words as well.
     may_be_of_before = was_known and _may_be_of(kind, name, before, shown)
-    if may_be_of_before and kind.is_made_of(name, before, shown):
+    if may_be_of_before and kind.thing.is_made_of(name, before, shown):
         return "either"
     if is_made_of_sent:
         return "other words"
-    if may_be_of_before or not kind.is_foreign(name, sent, shown):
+    if may_be_of_before or not kind.thing.is_foreign(name, sent, shown):
         return "unclear"
     return "foreign"
 
@@ -128,7 +128,7 @@ def _may_be_of(kind: WriteKind, name: str, before: Wire, shown: Wire) -> bool:
     """Return whether what is shown may come from the value before.  Nothing comes from an empty one."""
     if before is None or before == "":
         return False
-    return not kind.is_foreign(name, before, shown)
+    return not kind.thing.is_foreign(name, before, shown)
 
 
 def is_part(fields: Iterable[Field]) -> bool:

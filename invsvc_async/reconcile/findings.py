@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from invsvc_async.codec.exact_json import Wire, is_object
 from invsvc_async.reconcile import foreign, made_of
+from invsvc_async.reconcile.before_send import shows_list
 from invsvc_async.reconcile.compare import (
     MOST_COMPARED,
     MOST_ROUNDED,
@@ -43,13 +44,15 @@ from invsvc_async.reconcile.history import (
     Superseded,
 )
 from invsvc_async.reconcile.server_clock import cut_by
+from invsvc_async.reconcile.turn import is_newest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from invsvc_async.reconcile.facts import Known, Placed, SendTimes
+    from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.history import Cause, Event
     from invsvc_async.reconcile.kinds import ShownBy, WriteKind
+    from invsvc_async.reconcile.settle_windows import Placed, SendTimes
 
 
 # With `tag=True`, the tagged text ends with this.  The fixed form makes tags of other intents recognisable.
@@ -114,7 +117,7 @@ def _by_own_reader(known: Known, reading: Reading, finding: Finding) -> Finding:
     """Return the *finding* of a user-supplied reader, unless it concludes more than it can know."""
     if not isinstance(finding, Absent):
         return finding
-    if known.method != "POST" and not known.is_newest(reading):
+    if known.method != "POST" and not is_newest(known, reading):
         reason = "the write does not show, but a later write of this program may have undone it"
         return CannotTell(reason, cause="perhaps overtaken")
     return _absent_create(known, reading) if known.method == "POST" else finding
@@ -122,7 +125,20 @@ def _by_own_reader(known: Known, reading: Reading, finding: Finding) -> Finding:
 
 def _absent_create(known: Known, reading: Reading) -> Absent | CannotTell:
     """Return Absent, or CannotTell long after the send: the thing may have been created and deleted."""
-    return _too_long_ago(known) if known.decayed(reading) else Absent()
+    return _too_long_ago(known) if decayed(known, reading) else Absent()
+
+
+def decayed(known: Known, reading: Reading) -> bool:
+    """Return whether the first send is so long ago, or its time unknown, that absence proves nothing."""
+    within = known.policy.absence_within
+    first_sent = known.windows.first_sent
+    if first_sent is not None:
+        return reading.ended - first_sent > within
+    first = known.windows.carried[0].earliest
+    bounds = known.clock.bounds
+    if first is None or bounds is None:
+        return True
+    return reading.ended + bounds.high - first > within
 
 
 def no_such_read(known: Known, reading: Reading) -> bool:
@@ -157,19 +173,21 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     """
     kind = known.kind
     seen = reading.seen
-    if kind.hides is not None and kind.hides(known.policy, seen):
-        reason = f"the {kind.thing} is {seen.get(kind.status_in)!r}: the read may show its published snapshot"
+    if kind.thing.hides is not None and kind.thing.hides(known.policy, seen):
+        status = seen.get(kind.status_in)
+        reason = f"the {kind.thing.name} is {status!r}: the read may show its published snapshot"
         return CannotTell(reason, cause="may be published")
-    wanted = kind.visible(known.intent.body)
+    wanted = kind.thing.visible(known.intent.body)
     if not wanted:
-        reason = (
-            f"only nulls were sent, for fields that are never null in a {kind.thing}"
-        )
+        reason = f"only nulls were sent, for fields that are never null in a {kind.thing.name}"
         return CannotTell(reason, cause="not visible")
     if any(parts_of(value) > MOST_COMPARED for value in wanted.values()):
-        reason = f"the {kind.thing} is too large to be compared (more than {MOST_COMPARED} nodes and edges)"
+        reason = (
+            f"the {kind.thing.name} is too large to be compared (more than {MOST_COMPARED} nodes and "
+            "edges)"
+        )
         return CannotTell(reason, cause="not visible")
-    placed = known.when(seen.get(kind.changed_at), reading)
+    placed = known.windows.when(seen.get(kind.changed_at), reading)
     if _has_all(kind, seen, wanted):
         return _matching(known, reading, wanted, placed)
     if known.baseline is not None and _is_unchanged(known, seen, wanted):
@@ -280,7 +298,7 @@ def _may_show_write(kind: WriteKind, field: Field) -> bool:
     """Return whether *field* may show the write, and shows another value than before."""
     if not field.was_changed or field.shows not in OF_THE_WRITE:
         return False
-    was_so_before = field.was_known and kind.same_field(
+    was_so_before = field.was_known and kind.thing.same_field(
         field.name, field.before, field.shown
     )
     return not was_so_before
@@ -313,8 +331,18 @@ def _was_changed_since(
 
 def _earlier_states(known: Known, reading: Reading) -> list[dict[str, Wire]]:
     """Return the states of the thing that earlier reads showed, since the first send could show in them."""
-    states = [before.seen for before in known.readings_before(reading)]
+    states = [before.seen for before in _readings_before(known, reading)]
     return [state for state in states if isinstance(state, dict)]
+
+
+def _readings_before(known: Known, reading: Reading) -> Iterator[Reading]:
+    """Yield the readings before *reading* that show no state older than the first send."""
+    since = known.windows.sends[0].began + known.policy.reads_lag
+    for event in known.history:
+        if event is reading:
+            return
+        if isinstance(event, Reading) and event.started >= since:
+            yield event
 
 
 def _shows_change(
@@ -344,7 +372,7 @@ def _is_foreign_since(
     """Return whether the state *before* did not have one of the values that are foreign now."""
     foreign_now = [field for field in fields if field.shows == "foreign"]
     return any(
-        not kind.same_field(field.name, before.get(field.name), field.shown)
+        not kind.thing.same_field(field.name, before.get(field.name), field.shown)
         for field in foreign_now
     )
 
@@ -387,13 +415,13 @@ def _differing(
     5. All fields are as before: the write was undone, or never applied.
     6. A field has a value that may be the write's, in the service's own words.
     """
-    thing = known.kind.thing
+    thing = known.kind.thing.name
     differing = [field for field in fields if field.shows != "as sent"]
     shown = {field.shows for field in differing}
     is_known = changed_since or any(field.was_known for field in differing)
     if is_known and "foreign" in shown:
         return _foreign(known, reading, fields, changed_since=changed_since)
-    if not known.is_newest(reading):
+    if not is_newest(known, reading):
         reason = f"the {thing} does not match the write; a later write of this program may have changed it"
         return _cannot_tell(reason, fields, "perhaps overtaken")
     if not is_known:
@@ -430,9 +458,9 @@ def _foreign(
     known: Known, reading: Reading, fields: tuple[Field, ...], *, changed_since: bool
 ) -> Superseded | CannotTell:
     """Return what an update means whose thing shows a value that is certainly another writer's."""
-    thing = known.kind.thing
+    thing = known.kind.thing.name
     unknown = f"whether the write was applied first is unknown ({told(fields)})"
-    if not known.is_newest(reading):
+    if not is_newest(known, reading):
         reason = f"somebody else or a later write of this program changed the {thing}; {unknown}"
         return CannotTell(reason, cause="changed since")
     if changed_since:
@@ -450,7 +478,9 @@ def _same_fields(
     kind: WriteKind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]
 ) -> bool:
     """Return whether two states are equal in all fields *names*."""
-    return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
+    return all(
+        kind.thing.same_field(name, one.get(name), other.get(name)) for name in names
+    )
 
 
 def _names_in(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
@@ -484,7 +514,7 @@ def _by_list(known: Known, reading: Reading) -> Finding:
         return matched
     if candidates:
         return CannotTell(
-            f"{len(candidates)} {known.kind.thing}(s) could be this write's or another's",
+            f"{len(candidates)} {known.kind.thing.name}(s) could be this write's or another's",
             candidates=tuple(candidates),
             cause="candidates",
         )
@@ -495,13 +525,13 @@ def _not_listed(known: Known, reading: Reading, items: list[Wire]) -> Finding:
     """Return the finding about a create if none of the listed *items* can be its effect."""
     if reading.full or reading.raw_count >= known.kind.most_listed:
         reason = (
-            f"the list is full, and has no second page: delete {known.kind.thing}s that nobody needs, then "
-            "settle it again"
+            f"the list is full, and has no second page: delete {known.kind.thing.name}s that nobody needs, "
+            "then settle it again"
         )
         return CannotTell(reason, cause="list full")
     if _may_be_hidden(known, items):
         wanted = _wanted(known)[str(known.kind.hidden_by)]
-        reason = f"the list shows no {known.kind.thing} that is {wanted}, so it may leave those out"
+        reason = f"the list shows no {known.kind.thing.name} that is {wanted}, so it may leave those out"
         return CannotTell(reason, cause="not visible")
     return _absent_create(known, reading)
 
@@ -525,14 +555,14 @@ def _matched(
     """Return Applied if the *candidates* that are recognised are as many as the create may have made."""
     recognised = [*filter(partial(_is_recognised, known), candidates)]
     in_time = [item for item in recognised if _is_made_in_time(known, reading, item)]
-    if not 1 <= len(in_time) <= len(known.sends):
+    if not 1 <= len(in_time) <= len(known.windows.sends):
         return None
     if not all(_surely_after(known, reading, item) for item in in_time):
         return None
     first, *others = sorted(in_time, key=lambda item: item[known.kind.dated_by])
     # One made later, or guessed to be another's, may be a further effect, unless each send has one.
     has_none_left = len(in_time) == len(recognised)
-    has_one_for_each_send = len(in_time) == len(known.sends)
+    has_one_for_each_send = len(in_time) == len(known.windows.sends)
     are_all_found = has_none_left or has_one_for_each_send
     return Applied(first, duplicates=tuple(others) if are_all_found else None)
 
@@ -540,7 +570,7 @@ def _matched(
 def _is_made_in_time(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
     """Return whether *item* was made by the end of the windows, and is not guessed to be another write's."""
     # Not the sends that a restored journal assumes: at an unknown time, a thing of anybody would fit.
-    timed = [send for send in known.sends if send.latest is not None]
+    timed = [send for send in known.windows.sends if send.latest is not None]
     if item.get("id") in reading.guessed:
         return False
     return _is_in_time(known, timed, _made_at_latest(known, reading, item))
@@ -552,7 +582,7 @@ def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
     if hidden_by is None:
         return False
     wanted = _wanted(known).get(hidden_by)
-    if wanted == known.kind.defaults[hidden_by]:
+    if wanted == known.kind.thing.defaults[hidden_by]:
         return False
     return not any(is_object(item) and item.get(hidden_by) == wanted for item in items)
 
@@ -562,7 +592,7 @@ def _wanted(known: Known) -> dict[str, Wire]:
     sent = {
         name: value for name, value in known.intent.body.items() if value is not None
     }
-    return {**known.kind.defaults, **sent}
+    return {**known.kind.thing.defaults, **sent}
 
 
 def _is_recognised(known: Known, item: Wire) -> TypeGuard[dict[str, Wire]]:
@@ -571,7 +601,7 @@ def _is_recognised(known: Known, item: Wire) -> TypeGuard[dict[str, Wire]]:
         return False
     if _bears_our_tag(known, item) and _is_found_alike(known, item):
         return True
-    return known.kind.same(_wanted(known), item)
+    return known.kind.thing.same(_wanted(known), item)
 
 
 def _is_found_alike(known: Known, item: dict[str, Wire]) -> bool:
@@ -608,9 +638,9 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
         return True
     if _is_explained(known, reading, item):
         return False
-    if known.when(_made_at(known, item), reading) == "before":
+    if known.windows.when(_made_at(known, item), reading) == "before":
         return False
-    in_time = _is_in_time(known, known.sends, _made_at(known, item))
+    in_time = _is_in_time(known, known.windows.sends, _made_at(known, item))
     if _is_found_alike(known, item) or _bears_our_tag(known, item):
         return in_time or _may_be_equal(known, item)
     # What is guessed to be of another write, one that is under way or in doubt, is found as that one.
@@ -628,7 +658,7 @@ def _may_be_equal(known: Known, item: dict[str, Wire]) -> bool:
     wanted = _wanted(known)
     return all(
         _may_be_made_of(known.kind, name, wanted.get(name), item.get(name))
-        for name in known.kind.fields or wanted
+        for name in known.kind.thing.fields or wanted
     )
 
 
@@ -636,7 +666,9 @@ def _may_be_made_of(kind: WriteKind, name: str, sent: Wire, shown: Wire) -> bool
     """Return whether a service may show *sent* as *shown*.  It may leave out whatever is not the place."""
     if shown is None and name != kind.found_by:
         return True
-    return kind.same_field(name, sent, shown) or kind.is_made_of(name, sent, shown)
+    return kind.thing.same_field(name, sent, shown) or kind.thing.is_made_of(
+        name, sent, shown
+    )
 
 
 def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
@@ -651,7 +683,7 @@ def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
     if kind.place_of(item) in (None, kind.place_of(known.intent.body)):
         return True
     found_by = str(kind.found_by)
-    return kind.same({**_wanted(known), found_by: item[found_by]}, item)
+    return kind.thing.same({**_wanted(known), found_by: item[found_by]}, item)
 
 
 def _is_explained(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
@@ -667,7 +699,7 @@ def _is_known_by_id(known: Known, reading: Reading, known_as: Wire) -> bool:
     """Return whether an answer gave the id to another write, or a list showed it before the send."""
     if not isinstance(known_as, str):
         return False
-    return known_as in reading.claimed_by_others or known_as in known.strangers
+    return known_as in reading.claimed_by_others or known_as in known.strangers.ids
 
 
 def _bears_tag_of_another(known: Known, item: dict[str, Wire]) -> bool:
@@ -710,7 +742,7 @@ def _keeps_tags(known: Known, reading: Reading) -> bool:
 def _all_listed(known: Known, reading: Reading) -> Iterator[dict[str, Wire]]:
     """Yield the items of all lists in the history, and of *reading*."""
     for event in (*known.history, reading):
-        if known.shows_list(event):
+        if shows_list(event, known.kind):
             yield from filter(is_object, event.seen)
 
 
@@ -729,7 +761,7 @@ def _made_at_latest(known: Known, reading: Reading, item: dict[str, Wire]) -> Wi
     if not is_time(made_at):
         return made_at
     at_latest = float(made_at) + 1000 * cut_by(made_at)
-    now = known.server_time_of(reading)
+    now = known.clock.answered_by(reading)
     if now is None:
         return at_latest
     return max(float(made_at), min(at_latest, 1000 * now))
@@ -761,12 +793,12 @@ def _surely_after(known: Known, reading: Reading, item: dict[str, Wire]) -> bool
     made_at = _made_at(known, item)
     if _may_be_forgotten(known, made_at):
         return False
-    return known.when(made_at, reading) in ("after", "band")
+    return known.windows.when(made_at, reading) in ("after", "band")
 
 
 def _may_be_forgotten(known: Known, made_at: Wire) -> bool:
     """Return whether a thing made then may have been there before the write, in no list that is known."""
-    forgotten_until = known.forgotten_until
+    forgotten_until = known.strangers.forgotten_until
     if forgotten_until is None:
         return False
     return not is_time(made_at) or made_at <= forgotten_until
@@ -787,15 +819,15 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     kind = known.kind
     seen = reading.seen
     baseline = known.baseline
-    wanted = kind.visible(known.intent.body)
+    wanted = kind.thing.visible(known.intent.body)
     if not wanted:
-        reason = f"none of the fields sent is visible in a {kind.thing}"
+        reason = f"none of the fields sent is visible in a {kind.thing.name}"
         return CannotTell(reason, cause="not visible")
     if _has_all(kind, seen, wanted):
         return _matching_by_baseline(known, reading, wanted)
     earlier = _earlier_states(known, reading)
     as_before = _is_as_baseline(known, seen, wanted)
-    if not as_before or not known.is_newest(reading):
+    if not as_before or not is_newest(known, reading):
         fields = differences(kind, wanted, baseline, seen)
         was_as_before = any(
             _is_as_baseline(known, before, wanted) for before in earlier
@@ -805,13 +837,13 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
         return _differing(known, reading, fields, changed_since=has_changed_between)
     if not all(_is_as_baseline(known, before, wanted) for before in earlier):
         reason = (
-            f"the {kind.thing} is as before the write, but an earlier read showed another state; whether the "
-            "write was applied first is unknown"
+            f"the {kind.thing.name} is as before the write, but an earlier read showed another state; "
+            "whether the write was applied first is unknown"
         )
         return CannotTell(reason, cause="perhaps undone")
     if not _leaves_trace(known, reading, wanted, baseline):
         return _without_trace(known, reading, wanted)
-    if known.decayed(reading):
+    if decayed(known, reading):
         return _too_long_ago(known)
     return Absent()
 
@@ -855,26 +887,26 @@ def _would_change(
     kind: WriteKind, name: str, sent: Wire, before: Wire, kept: int
 ) -> bool:
     """Return whether *sent* would not show as *before*, where *kept* characters of a text are kept."""
-    if kind.same_field(name, sent, before):
+    if kind.thing.same_field(name, sent, before):
         return False
-    if not kind.is_made_of(name, sent, before):
+    if not kind.thing.is_made_of(name, sent, before):
         return True
     return made_of.would_show(sent, before, kept)
 
 
 def _without_trace(known: Known, reading: Reading, sent: dict[str, Wire]) -> CannotTell:
     fields = told(differences(known.kind, sent, known.baseline, reading.seen))
-    reason = f"the {known.kind.thing} is as before the write, in words that the service may have for it"
+    reason = f"the {known.kind.thing.name} is as before the write, in words that the service may have for it"
     return CannotTell(
         f"{reason}, so the write leaves no trace ({fields})", cause="not visible"
     )
 
 
 def _gone(known: Known, reading: Reading) -> Finding:
-    thing = known.kind.thing
+    thing = known.kind.thing.name
     if known.was_gone:
         return Absent()
-    if known.is_newest(reading) and _earlier_states(known, reading):
+    if is_newest(known, reading) and _earlier_states(known, reading):
         return Superseded(f"the {thing} was deleted after the write was sent")
     reason = f"the {thing} is gone; whether the write was applied first is unknown"
     return CannotTell(reason, cause="gone")

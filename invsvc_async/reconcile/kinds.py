@@ -69,13 +69,11 @@ def _basis_of(kind: WriteKind) -> Literal["match", "gone", "equal"]:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class WriteKind:
+class ThingKind:
     """
-    What decides about the writes of one kind.
+    What is written, such as a webhook, and how its fields are compared.
 
-    What the thing is:
-
-    - ``thing``: its name, in reasons.
+    - ``name``: in reasons.
     - ``fields``: those that its read shows; ``None``: all that can be sent.
     - ``same_field``: whether one of them is equal in two states, given its name.
     - ``foreign_in``: for each of them, whether no service can have made a value of the one sent; a field that
@@ -85,28 +83,11 @@ class WriteKind:
     - ``never_null``: those for which a null that was sent cannot be found.
     - ``defaults``: the values of fields that a create leaves out.
     - ``hides``: whether a state may not be the one that was written, as a published snapshot.
-    - ``has_secret``: whether the answer to a create has a secret that no read shows again.
     - ``stored``: the fields that a journal keeps as evidence for later writes; ``large``: the one of them
       that is left out if it is long; ``always``: those without which a state is only a part.
-
-    How a write is recognised:
-
-    - ``shown_by``: what of the state that is read shows it; ``None`` if there is no read.
-    - ``found_by``: of a create, the field that is equal in all things that it could be mistaken for, compared
-      in the form of ``normal``.
-    - ``place``: the part of that field that a service does not put in other words; ``None`` if it is not
-      known. A thing with another one is not the effect of the create.
-    - ``changed_at``: of an update, the field that shows when a thing was last changed (server ms).
-    - ``status_in``: of an update, the field that says which version of a thing a read shows.
-    - ``dated_by``: of a create, the field that shows when a thing was made (server ms).
-    - ``most_listed``: of a create, how many things a list shows; with as many, it may be incomplete.
-    - ``tagged_in``: of a create, the text at whose end a tag stands.
-    - ``hidden_by``: of a create, the field for whose unusual values the list may leave a thing out.
-    - ``may_lack_read``: whether the specification does not list the read, so that a deployment may lack it.
-    - ``answer_shows_thing``: whether each answer to the write holds the whole thing.
     """
 
-    thing: str = "thing"
+    name: str = "thing"
     fields: tuple[str, ...] | None = None
     same_field: Callable[[str, Wire, Wire], bool] = attrs.field(
         default=lambda _name, one, other: same(one, other)
@@ -116,31 +97,9 @@ class WriteKind:
     never_null: tuple[str, ...] = ()
     defaults: Mapping[str, Wire] = attrs.field(factory=dict)
     hides: Callable[[ReconcilePolicy, Wire], bool] | None = None
-    has_secret: bool = False
     stored: tuple[str, ...] = ()
     large: str | None = None
     always: tuple[str, ...] = ()
-
-    shown_by: ShownBy | None = None
-    found_by: str | None = None
-    normal: Callable[[str], str] = str
-    place: Callable[[Wire], str | None] = attrs.field(default=lambda _value: None)
-    changed_at: str = "last_updated"
-    status_in: str = "status"
-    dated_by: str = "created_at"
-    most_listed: int = 100
-    tagged_in: str = "description"
-    hidden_by: str | None = None
-    may_lack_read: bool = False
-    answer_shows_thing: bool = True
-
-    creates: bool = _follows(lambda kind: kind.shown_by == "list")
-    deletes: bool = _follows(lambda kind: kind.shown_by == "absence")
-    shows_change: bool = _follows(lambda kind: kind.shown_by == "time of change")
-    needs_baseline: bool = _follows(lambda kind: kind.shown_by == "baseline")
-    # A 404 of the read says that the thing is gone.
-    gone_is_evidence: bool = _follows(lambda kind: kind.deletes or kind.needs_baseline)
-    basis: Literal["match", "gone", "equal"] = _follows(_basis_of)
 
     def visible(self, body: Mapping[str, Wire]) -> dict[str, Wire]:
         """Return the fields of a body that a read can show."""
@@ -160,17 +119,6 @@ class WriteKind:
             for name in self.fields or one
         )
 
-    def alike(self, fields: Wire) -> str | None:
-        """
-        Return the text that is equal in all things like a thing with *fields*, if the text is known.
-
-        Things that are alike could be mistaken for each other.  ``PREFIXES_OF_ALIKE`` recognises the text.
-        """
-        text = fields.get(self.found_by) if isinstance(fields, dict) else None
-        if not isinstance(text, str):
-            return None
-        return f"{_prefix_of_alike(self.found_by)}{self.normal(text)}"
-
     def is_foreign(self, name: str, sent: Wire, shown: Wire) -> bool:
         """Return whether the field *name* shows what no service can have made of *sent*."""
         return self.foreign_in.get(name, foreign.never)(sent, shown)
@@ -187,6 +135,63 @@ class WriteKind:
             name: max((made_of.kept_of(each.get(name)) for each in things), default=0)
             for name in names
         }
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class WriteKind:
+    """
+    What decides about the writes of one kind: what is written, and how a write of it is recognised.
+
+    - ``thing``: what is written.
+    - ``shown_by``: what of the state that is read shows it; ``None`` if there is no read.
+    - ``found_by``: of a create, the field that is equal in all things that it could be mistaken for, compared
+      in the form of ``normal``.
+    - ``place``: the part of that field that a service does not put in other words; ``None`` if it is not
+      known. A thing with another one is not the effect of the create.
+    - ``changed_at``: of an update, the field that shows when a thing was last changed (server ms).
+    - ``status_in``: of an update, the field that says which version of a thing a read shows.
+    - ``dated_by``: of a create, the field that shows when a thing was made (server ms).
+    - ``most_listed``: of a create, how many things a list shows; with as many, it may be incomplete.
+    - ``tagged_in``: of a create, the text at whose end a tag stands.
+    - ``hidden_by``: of a create, the field for whose unusual values the list may leave a thing out.
+    - ``may_lack_read``: whether the specification does not list the read, so that a deployment may lack it.
+    - ``answer_shows_thing``: whether each answer to the write holds the whole thing.
+    - ``has_secret``: whether the answer to a create has a secret that no read shows again.
+    """
+
+    thing: ThingKind = attrs.field(factory=ThingKind)
+    shown_by: ShownBy | None = None
+    found_by: str | None = None
+    normal: Callable[[str], str] = str
+    place: Callable[[Wire], str | None] = attrs.field(default=lambda _value: None)
+    changed_at: str = "last_updated"
+    status_in: str = "status"
+    dated_by: str = "created_at"
+    most_listed: int = 100
+    tagged_in: str = "description"
+    hidden_by: str | None = None
+    may_lack_read: bool = False
+    answer_shows_thing: bool = True
+    has_secret: bool = False
+
+    creates: bool = _follows(lambda kind: kind.shown_by == "list")
+    deletes: bool = _follows(lambda kind: kind.shown_by == "absence")
+    shows_change: bool = _follows(lambda kind: kind.shown_by == "time of change")
+    needs_baseline: bool = _follows(lambda kind: kind.shown_by == "baseline")
+    # A 404 of the read says that the thing is gone.
+    gone_is_evidence: bool = _follows(lambda kind: kind.deletes or kind.needs_baseline)
+    basis: Literal["match", "gone", "equal"] = _follows(_basis_of)
+
+    def alike(self, fields: Wire) -> str | None:
+        """
+        Return the text that is equal in all things like a thing with *fields*, if the text is known.
+
+        Things that are alike could be mistaken for each other.  ``PREFIXES_OF_ALIKE`` recognises the text.
+        """
+        text = fields.get(self.found_by) if isinstance(fields, dict) else None
+        if not isinstance(text, str):
+            return None
+        return f"{_prefix_of_alike(self.found_by)}{self.normal(text)}"
 
     def place_of(self, fields: Wire) -> str | None:
         """Return the part of ``found_by`` in *fields* that a service leaves unchanged, if it is known."""
@@ -218,8 +223,8 @@ def _hides_draft(policy: ReconcilePolicy, journey: Wire) -> bool:
 
 
 _NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
-_JOURNEY = WriteKind(
-    thing="journey",
+_JOURNEY = ThingKind(
+    name="journey",
     same_field=same_journey_field,
     foreign_in={  # not the trigger's type: its values are not closed, so a name may be an alias
         "name": foreign.text,
@@ -239,8 +244,8 @@ _JOURNEY = WriteKind(
     stored=("id", "status", "last_updated", "name", "description", *_NEVER_NULL),
     large="graph",
 )
-_WEBHOOK = WriteKind(
-    thing="webhook",
+_WEBHOOK = ThingKind(
+    name="webhook",
     fields=HOOK_FIELDS,
     same_field=same_hook_field,
     foreign_in={
@@ -263,11 +268,11 @@ _WEBHOOK = WriteKind(
 
 KINDS: dict[str, WriteKind] = {
     "write without a read": WriteKind(),
-    "update of a journey": attrs.evolve(
-        _JOURNEY, shown_by="time of change", may_lack_read=True
+    "update of a journey": WriteKind(
+        thing=_JOURNEY, shown_by="time of change", may_lack_read=True
     ),
-    "create of a webhook": attrs.evolve(
-        _WEBHOOK,
+    "create of a webhook": WriteKind(
+        thing=_WEBHOOK,
         shown_by="list",
         found_by="url",
         normal=url_key,
@@ -275,10 +280,10 @@ KINDS: dict[str, WriteKind] = {
         hidden_by="status",
         has_secret=True,
     ),
-    "update of a webhook": attrs.evolve(
-        _WEBHOOK, shown_by="baseline", answer_shows_thing=False
+    "update of a webhook": WriteKind(
+        thing=_WEBHOOK, shown_by="baseline", answer_shows_thing=False
     ),
-    "delete of a webhook": attrs.evolve(_WEBHOOK, shown_by="absence"),
+    "delete of a webhook": WriteKind(thing=_WEBHOOK, shown_by="absence"),
 }
 # What the texts of ``WriteKind.alike`` begin with, and no other name of a line: by it, statements and a batch
 # recognise creates that could be mistaken for others.

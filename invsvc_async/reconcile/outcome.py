@@ -29,7 +29,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.models.portable import Portable, keep_arguments
 from invsvc_async.reconcile.explain import story_of, tell
-from invsvc_async.reconcile.facts import Known, stored
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Cause, Evidence, History, Secret, Verdict
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
@@ -41,6 +41,8 @@ from invsvc_async.reconcile.json_form import (
     structured,
     unstructured,
 )
+from invsvc_async.reconcile.stored_intent import stored
+from invsvc_async.reconcile.turn import is_overtaken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,7 +283,7 @@ class OutcomeBase(Portable, Generic[T_co]):
                 if self.evidence.cause == "list full"
                 else _ERRORS[self.verdict].hint
             )
-        overtaken = Known(operation, self.started_as, self.history).is_overtaken
+        overtaken = is_overtaken(Known(operation, self.started_as, self.history))
         return _HINTS.get(
             "overtaken" if overtaken else self.evidence.cause, WriteNotAppliedError.hint
         )

@@ -1,7 +1,7 @@
 """
 The transport: sends each request at most once, over one pool of connections.
 
-How a request is sent is chosen once (``sender_choice``): through aiohttp's connections (``lean_sender``), or
+How a request is sent is chosen once, by ``connections``: through aiohttp's connections (``lean_sender``), or
 with its session (``session_sender``). Only the gate shows whether bytes can have been sent: the class of an
 exception proves nothing.
 """
@@ -9,10 +9,10 @@ exception proves nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl as tls
 import warnings
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
@@ -25,8 +25,8 @@ from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.settings import check_count
+from invsvc_async.transport.connections import Connections
 from invsvc_async.transport.exchange import Exchange
-from invsvc_async.transport.lean_sender import LeanSender
 from invsvc_async.transport.response_body import (
     Download,
     ReadableResponse,
@@ -36,40 +36,28 @@ from invsvc_async.transport.response_body import (
     whole_body,
 )
 from invsvc_async.transport.send_gate import Gate, RefusedError
-from invsvc_async.transport.sender_choice import BY_SESSION, LEAN, why_by_session
-from invsvc_async.transport.session_sender import READ_HERE, SessionSender
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
+    from invsvc_async.transport.lean_sender import LeanSender
     from invsvc_async.transport.proxy import Proxy
+    from invsvc_async.transport.session_sender import SessionSender
 
 __all__ = ["Download", "Exchange", "Transport"]
-
-log: logging.Logger = logging.getLogger("invsvc_async.transport")
 
 BUILT_ON = f"aiohttp/{aiohttp.__version__}"
 CLOSED = "client: it is closed, so this was not sent. Make a new one."
 OTHER_LOOP = "client: it belongs to the event loop that used it first. Make one client for each loop."
 MAX_RESPONSE_BYTES = 64 * 2**20
-# s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
-_KEEP_IDLE = 10.0
 _ANSWERED = End.ANSWERED  # on 3.11, access through the class takes as long as a call
 # s between two checks of deadlines: how late one may be noticed
 _SHORTEST_WATCH = 0.005
-# bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
-_READ_AT_ONCE = 2**19
 _LONG_ANSWER = 2**20  # bytes
 _SESSION_ANSWERED = (
     "the session that was passed answered without a request, as one with a cache does, or its connection "
     "held a stale answer. Pass a session without a cache"
-)
-_NEVER_BY_DEFAULT = (
-    hdrs.EXPECT,
-    hdrs.CONTENT_LENGTH,
-    hdrs.TRANSFER_ENCODING,
-    hdrs.CONTENT_ENCODING,
 )
 
 
@@ -98,8 +86,6 @@ class Transport:
         ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
         trust_env: bool = False,
     ) -> None:
-        # until the arguments are checked
-        self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
@@ -114,23 +100,22 @@ class Transport:
 
             self._knee = AdaptiveLimit(least=LEAST)
             self._limiter.resize_calls(self._knee.size)
-        self._session = session
-        self._user_supplied = session is not None
-        self._tls = True if ssl is None else ssl
-        self._trust_env = trust_env
-        self._proxy: Proxy | None = None
+        through: Proxy | None = None
         if proxy is not None:
             from invsvc_async.transport.proxy import proxy_from
 
-            self._proxy = proxy_from(proxy)
+            through = proxy_from(proxy)
+        self.connections: Connections = Connections(
+            name,
+            session,
+            most=partial(_most_connections, self._limiter, self._knee),
+            ssl=True if ssl is None else ssl,
+            proxy=through,
+            trust_env=trust_env,
+        )
         self._cap = max_response_bytes
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._sender: SessionSender | LeanSender | None = None
-        self._chosen_by: object = None  # what aiohttp's sessions sent with at that time
-        self.sent_by: str | None = (
-            None  # how requests are sent, in words, once that is known
-        )
         # Of its loop: a timer for each call costs as much as the gate.
         self._deadlines: Deadlines | None = None
         self._in_flight: set[Gate] = set()
@@ -139,7 +124,11 @@ class Transport:
 
     def __del__(self) -> None:
         # Not session.closed: a connector that is collected with this may have closed itself just before.
-        if self._session is not None and not self._user_supplied and not self._closed:
+        # There are none if an argument was refused.
+        connections: Connections | None = getattr(self, "connections", None)
+        if connections is None or self._closed:
+            return
+        if connections.is_left_open:
             words = f"unclosed {self._name}. Use it with `async with`, or await its aclose()."
             warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
 
@@ -170,7 +159,7 @@ class Transport:
                         self._make_room(self._knee)
                 response = await sender.request(gate)
                 try:
-                    _hear(gate, response, is_of_user=self._user_supplied)
+                    _hear(gate, response, is_of_user=self.connections.is_of_user)
                     answer = body_at_hand(response, cap=self._cap)
                     exchange.answer = (
                         await whole_body(response, cap=self._cap)
@@ -229,7 +218,7 @@ class Transport:
                     if not limiter.enter(lane, gate):
                         await limiter.wait(lane, gate)
                     response = await sender.request(gate)
-                    _hear(gate, response, is_of_user=self._user_supplied)
+                    _hear(gate, response, is_of_user=self.connections.is_of_user)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
                 raise failure(gate) from None
@@ -257,8 +246,7 @@ class Transport:
                 self._deadlines.set_timer(inf)
             if self._room is not None:
                 self._room.cancel()
-            if self._session is not None and not self._user_supplied:
-                await self._session.close()
+            await self.connections.close()
 
     async def _end_requests(self) -> None:
         """Interrupt all requests in flight, and wait until they have ended."""
@@ -273,12 +261,10 @@ class Transport:
     def _bind(self) -> tuple[asyncio.AbstractEventLoop, SessionSender | LeanSender]:
         """Bind the transport to the running loop; return the loop, and the sender of requests."""
         loop = asyncio.get_running_loop()
-        session = self._session
         if self._closed:
             raise ConfigurationError(CLOSED)
         if self._loop is None:
-            if session is not None:
-                _refuse_unfit(session, loop)
+            self.connections.check_fit(loop)
             # After one large block is freed, glibc keeps such blocks. Otherwise the memory of each long
             # answer goes back to the system and is requested again, page by page.
             bytes(_LONG_ANSWER)
@@ -286,52 +272,7 @@ class Transport:
             self._deadlines = Deadlines(loop, every=_SHORTEST_WATCH)
         elif loop is not self._loop:
             raise ConfigurationError(OTHER_LOOP)
-        if session is None:
-            session = self._session = self._own_session()
-        elif self._user_supplied and session.closed:
-            raise ConfigurationError(
-                "session: the aiohttp session is closed. Pass an open one."
-            )
-        # A library that stands in for the network may be switched on, and off, between two calls.
-        if self._sender is None or self._chosen_by is not _sends_with():
-            self._sender = self._chosen_sender(session, loop)
-        return loop, self._sender
-
-    def _own_session(self) -> aiohttp.ClientSession:
-        # aiohttp makes its TLS context at import, so no certificates are read on the loop.
-        limit = self._limiter.total if self._knee is None else 2 * self._knee.most
-        connector = aiohttp.TCPConnector(
-            limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls
-        )
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_READ_AT_ONCE,
-            **READ_HERE,
-        )
-
-    def _chosen_sender(
-        self, session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop
-    ) -> SessionSender | LeanSender:
-        """Choose how requests are sent, and say so in the log."""
-        self._chosen_by = _sends_with()
-        reason = why_by_session(
-            session,
-            is_of_user=self._user_supplied,
-            proxy=self._proxy,
-            trust_env=self._trust_env,
-        )
-        self.sent_by = LEAN if reason is None else f"{BY_SESSION}: {reason}"
-        log.debug("%s sends requests %s", self._name, self.sent_by)
-        if reason is None and session.connector is not None:
-            return LeanSender(session.connector, loop, read_bufsize=_READ_AT_ONCE)
-        return SessionSender(
-            session,
-            loop,
-            is_of_user=self._user_supplied,
-            proxy=self._proxy,
-            trust_env=self._trust_env,
-        )
+        return loop, self.connections.sender(loop)
 
     def check_loop(self, *, closing: bool = False) -> None:
         """
@@ -398,8 +339,9 @@ class Transport:
             gate.drop()  # last: it calls what is not ours
 
 
-def _sends_with() -> object:
-    return aiohttp.ClientSession._request  # noqa: SLF001 - the method that other libraries replace
+def _most_connections(limiter: Limiter, knee: AdaptiveLimit | None) -> int:
+    """Return how many connections a session of the transport's own may have."""
+    return limiter.total if knee is None else 2 * knee.most
 
 
 def _hear(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:
@@ -441,22 +383,3 @@ def _check_ssl(ssl: object) -> None:
         raise ConfigurationError(
             f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
         )
-
-
-def _refuse_unfit(
-    session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop
-) -> None:
-    advice = "Remove it from the session's headers"
-    sent = next((name for name in _NEVER_BY_DEFAULT if name in session.headers), None)
-    if session._loop is not loop:  # noqa: SLF001 - its public property is deprecated
-        problem = "belongs to another event loop. Make it in this one"
-    elif sent is not None:
-        problem = f"sends {sent} by default, which breaks the rules of writes. {advice}"
-    elif hdrs.AUTHORIZATION in session.headers:
-        why = "would go to this service in requests that need no credential"
-        problem = f"sends Authorization by default, which {why}. {advice}"
-    elif session.auth is not None:
-        problem = "has an `auth`, but the client sends its own credential. Remove it"
-    else:
-        return
-    raise ConfigurationError(f"session: the aiohttp session {problem}.")

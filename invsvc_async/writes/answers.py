@@ -215,7 +215,9 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
             return False
         if kind.deletes:
             return True
-        return None not in [getattr(self.value, name, None) for name in kind.always]
+        return None not in [
+            getattr(self.value, name, None) for name in kind.thing.always
+        ]
 
 
 def _unread(

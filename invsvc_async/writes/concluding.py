@@ -82,7 +82,7 @@ def _note_verdict(run: WriteRun[T], done: Done) -> None:
     if run.record.is_taken_up or known.in_doubt:
         identity = run.record.intent.identity
         run.core.writes.ended.keep(identity, run.result.outcome)
-        run.core.writes.open_writes.note_first_send(identity, known.first_sent)
+        run.core.writes.open_writes.note_first_send(identity, known.windows.first_sent)
 
 
 def shelve(run: WriteRun[T]) -> None:
@@ -99,11 +99,13 @@ def shelve(run: WriteRun[T]) -> None:
     run.place.note_whether_sent()
     intent = run.current_intent()
     known = run.record.known()
-    may_have_effect = bool(known.sends)
+    may_have_effect = bool(known.windows.sends)
     run.place.note_end()
     if may_have_effect:
         _leave_open(run, intent)
-        run.core.writes.open_writes.note_first_send(intent.identity, known.first_sent)
+        run.core.writes.open_writes.note_first_send(
+            intent.identity, known.windows.first_sent
+        )
     if run.journal is not None:
         run.journal.shelved(intent, sent=may_have_effect)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from invsvc_async.reconcile.turn import free_at
 from invsvc_async.writes.things import NOT_KNOWN, NOT_NAMED_YET
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class WritePlace(Struct, eq=False):
             return
         known = self.record.known()
         if known.in_doubt:
-            self.writes.lines.close(thing.line, own, known.free_at)
+            self.writes.lines.close(thing.line, own, free_at(known))
 
     def note_no_effect(self) -> None:
         """Note that this write did nothing, and so has overtaken no other write."""

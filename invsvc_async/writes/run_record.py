@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 import attrs
 from msgspec import Struct
 
-from invsvc_async.reconcile.facts import Known, stored
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Attempt, End
+from invsvc_async.reconcile.stored_intent import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,10 +125,10 @@ class RunRecord(Struct, eq=False):
         """
         Return whether a byte of the write may have left, in this run or another.
 
-        That includes sends that were refused, so that they had no effect: ``known().sends`` lacks those.
+        That includes sends that were refused, so that they had no effect: ``known().windows`` lacks those.
         """
         known = self.known()
-        return bool(known.sends) or not known.never_left
+        return bool(known.windows.sends) or not known.never_left
 
     # --- the send that may be under way
 

@@ -101,18 +101,18 @@ class Shown:
 
     def learn_lengths(self, kind: WriteKind, items: Iterable[Wire]) -> None:
         """Keep the lengths of the texts that a read of things of this *kind* has shown (wire form)."""
-        known = self._lengths.setdefault(kind.thing, {})
+        known = self._lengths.setdefault(kind.thing.name, {})
         known.update(
             {
                 name: most
-                for name, most in kind.kept_in(items).items()
+                for name, most in kind.thing.kept_in(items).items()
                 if most > known.get(name, 0)
             }
         )
 
     def longest_texts(self, kind: WriteKind) -> dict[str, int]:
         """Return, by field, the characters of the longest plain text that reads of this *kind* showed."""
-        return dict(self._lengths.get(kind.thing, {}))
+        return dict(self._lengths.get(kind.thing.name, {}))
 
     def learn_list(self, read: str, team: str | None, items: list[Wire]) -> None:
         """Keep the last list (wire form) that the operation *read* has shown of the *team*."""

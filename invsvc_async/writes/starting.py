@@ -20,6 +20,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.attempts import sent_at_once
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import History, Resumed, Send, Tick, Verdict
+from invsvc_async.reconcile.turn import free_at
 from invsvc_async.writes.line_names import line_of
 from invsvc_async.writes.new_intent import before, request_of, with_before
 from invsvc_async.writes.things import Thing
@@ -201,7 +202,7 @@ def _free_at(core: ClientCore, intent: Intent) -> float:
     The rules say that of a write that is resumed now.
     """
     resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=True)
-    return Known(BY_NAME[intent.operation], intent, (resumed,)).free_at
+    return free_at(Known(BY_NAME[intent.operation], intent, (resumed,)))
 
 
 # --- the run
@@ -237,7 +238,7 @@ def start_again(
         use_known_verdict(run, ended_before)
         return start.first
     first = None
-    if started_anew and not record.known().sends:
+    if started_anew and not record.known().windows.sends:
         first = _start_anew(run)
     if record.history:
         # For `decide`, it is as late as the last event says.

@@ -91,7 +91,7 @@ def window_after_a_500(policy):
         key="k", operation="journeys.update", path={"id": "jrn_1"}, body={}, policy=policy,
         scope=Scope(base_url="https://h.example/v2"),
     )  # fmt: skip
-    return Known(BY_NAME["journeys.update"], intent, ()).window_of("short")
+    return Known(BY_NAME["journeys.update"], intent, ()).windows.window_of("short")
 
 
 def test_times_of_the_promises() -> None:

@@ -156,7 +156,7 @@ def _without(body: dict[str, Any]) -> dict[str, Any]:
 
 async def on_thread(store: SqliteStore, act: Callable[[sqlite3.Connection], T]) -> T:
     """Run *act* on the thread that writes to the file of *store*."""
-    return await (await store._opened()).writer.act(act)
+    return await (await store._database.opened()).writer.act(act)
 
 
 @contextmanager

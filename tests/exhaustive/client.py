@@ -15,6 +15,7 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Reading, Resumed
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.server_clock import ServerClock
+from invsvc_async.reconcile.turn import free_at
 from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.register import WriteRegister
 from invsvc_async.writes.starting import taken_up
@@ -74,7 +75,7 @@ def closes_at(setup: SetUp, known: Any, shift: float) -> float:
     """Return until when a run in doubt keeps its line closed."""
     if not known.in_doubt:
         return -NEVER
-    return float(known.free_at if setup.gap else known.over) + shift
+    return float(free_at(known) if setup.gap else known.windows.over) + shift
 
 
 def _opens(setup: SetUp, node: Node, run: Run) -> float:

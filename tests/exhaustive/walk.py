@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def shipped() -> Subject:
     """Return the functions that ship."""
     from invsvc_async.reconcile.decide import decide, matches_under_way, shows_under_way
-    from invsvc_async.reconcile.facts import Known, stored
+    from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.stored_intent import stored
 
     return Subject(decide, Known, stored, shows_under_way, matches_under_way)
 

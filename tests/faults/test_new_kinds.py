@@ -25,7 +25,7 @@ from invsvc_async.client import options_of
 from invsvc_async.models.common import ABSENT, Model
 from invsvc_async.reconcile import kinds
 from invsvc_async.reconcile.intent import Intent
-from invsvc_async.reconcile.kinds import KINDS, WriteKind, kind_of_write
+from invsvc_async.reconcile.kinds import KINDS, ThingKind, WriteKind, kind_of_write
 from invsvc_async.resources.base import Resource
 from invsvc_async.simulator.calls import Answer
 from invsvc_async.simulator.json_records import Record
@@ -78,13 +78,13 @@ ROWS = (
 
 # --- Step 2: the kinds
 
-_LABEL = WriteKind(
-    thing="label", fields=("name", "colour"), stored=("id", "name", "colour")
+_LABEL = ThingKind(
+    name="label", fields=("name", "colour"), stored=("id", "name", "colour")
 )
 LABEL_KINDS = {
-    "create of a label": attrs.evolve(_LABEL, shown_by="list", found_by="name"),
-    "update of a label": attrs.evolve(_LABEL, shown_by="baseline"),
-    "delete of a label": attrs.evolve(_LABEL, shown_by="absence"),
+    "create of a label": WriteKind(thing=_LABEL, shown_by="list", found_by="name"),
+    "update of a label": WriteKind(thing=_LABEL, shown_by="baseline"),
+    "delete of a label": WriteKind(thing=_LABEL, shown_by="absence"),
 }
 
 # --- The resource and its model

@@ -201,7 +201,7 @@ HOOK = {
 )
 def test_same_hook(changes):
     """Events are a set, an absent description is an empty one, and other fields are ignored."""
-    assert KINDS["update of a webhook"].same(HOOK, {**HOOK, **changes})
+    assert KINDS["update of a webhook"].thing.same(HOOK, {**HOOK, **changes})
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_same_hook(changes):
 )  # fmt: skip
 def test_other_hook(changes):
     """Webhooks differ if any of the four fields differs."""
-    assert not KINDS["update of a webhook"].same(HOOK, {**HOOK, **changes})
-    assert not KINDS["update of a webhook"].same({**HOOK, **changes}, HOOK)
+    assert not KINDS["update of a webhook"].thing.same(HOOK, {**HOOK, **changes})
+    assert not KINDS["update of a webhook"].thing.same({**HOOK, **changes}, HOOK)
 
 
 def test_hook_fields_of_other_types_are_compared_plainly():

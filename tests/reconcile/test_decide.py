@@ -16,6 +16,7 @@ import pytest
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.findings import decayed
 from invsvc_async.reconcile.history import (
     Absent,
     Applied,
@@ -37,6 +38,7 @@ from invsvc_async.reconcile.history import (
     Wait,
 )
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
+from invsvc_async.reconcile.turn import free_at
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
 AHEAD = 1000.0
@@ -716,7 +718,7 @@ def test_time_placed_against_the_first_send(latest, milliseconds, answered_at, p
         attrs.evolve(CREATE, sent=(first,)),
         (Resumed(at=0.0),),
     )
-    assert known.when(milliseconds, reading) == placed
+    assert known.windows.when(milliseconds, reading) == placed
 
 
 @pytest.mark.parametrize(("at", "placed"), [(1.26, "after"), (1.27, "unsure")])
@@ -724,11 +726,11 @@ def test_time_placed_without_a_stamp(at, placed):
     """Without a time in the answer, the end of the read bounds it, by the clock bounds."""
     reading = read(1.0, JOURNEY, stamp=None)
     known = Known(BY_NAME["journeys.update"], DRAFT, (lost(), reading))
-    assert known.when(stamp(at), reading) == placed
+    assert known.windows.when(stamp(at), reading) == placed
 
 
 @pytest.mark.parametrize(
-    ("of", "history", "free_at"),
+    ("of", "history", "expected"),
     [
         (CREATE, [ok()], float("-inf")),
         (CREATE, [lost(ended=0.5)], 15.5 + 0.5 + 1.0),
@@ -740,21 +742,22 @@ def test_time_placed_without_a_stamp(at, placed):
         (attrs.evolve(CREATE, sent=(Sent(earliest=1.0, latest=8.0, attempt_timeout=30.0),)), [Resumed(at=100.0, sender_gone=True)], 145.0 + 0.5 + 7.0),
     ],
 )  # fmt: skip
-def test_next_write_of_the_line(of, history, free_at):
+def test_next_write_of_the_line(of, history, expected):
     """It is free after the windows, two slacks, and the widest bounds that a judge may use."""
-    assert Known(BY_NAME[of.operation], of, tuple(history)).free_at == pytest.approx(
-        free_at
-    )
+    known = Known(BY_NAME[of.operation], of, tuple(history))
+    assert free_at(known) == pytest.approx(expected)
 
 
 def test_absence_after_a_restart_at_the_last_moment_that_it_counts():
     """It decays from the earliest time of the first send to the latest time of the read."""
     reading = read(100.1, [])
     known = Known(BY_NAME["webhooks.create"], ABANDONED, (Resumed(at=100.0), reading))
-    age = reading.ended + known.bounds.high - ABANDONED.sent[0].earliest
-    for within, decayed in ((age, False), (age - 0.001, True)):
+    age = reading.ended + known.clock.bounds.high - ABANDONED.sent[0].earliest
+    for within, has_decayed in ((age, False), (age - 0.001, True)):
         of = attrs.evolve(ABANDONED, policy=ReconcilePolicy(absence_within=within))
-        assert Known(known.operation, of, known.history).decayed(reading) is decayed
+        assert (
+            decayed(Known(known.operation, of, known.history), reading) is has_decayed
+        )
 
 
 def test_duplicates_of_an_audited_create_are_told():

@@ -10,6 +10,7 @@ from invsvc_async.reconcile.differences import differences, digest, told
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Done, Resumed, Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
+from invsvc_async.reconcile.stored_intent import stored
 from tests.reconcile.test_decide import (
     AFTER,
     DRAFT,
@@ -227,7 +228,8 @@ def test_part_beside_what_another_write_may_have_left(of_stranger):
     seen = {**before, "description": of_stranger, "url": "https://me.example/x"}
 
     live = next_of(of, lost(), read(AFTER, seen))
-    mixture = Known(BY_NAME[of.operation], of, (lost(), read(AFTER, seen))).mixture
+    known = Known(BY_NAME[of.operation], of, (lost(), read(AFTER, seen)))
+    mixture = stored(known).mixture
     left = attrs.evolve(of, sent=LEFT_UPDATE.sent, mixture=digest(body, seen))
     resumed = next_of(left, Resumed(at=1.0, newest=True), read(100.0, seen))
 

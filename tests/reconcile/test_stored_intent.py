@@ -7,7 +7,7 @@ import pytest
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.intents import Commons, pack, unpack
-from invsvc_async.reconcile.facts import Known, stored
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import (
     Attempt,
     Bounds,
@@ -18,6 +18,7 @@ from invsvc_async.reconcile.history import (
     Send,
 )
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
+from invsvc_async.reconcile.stored_intent import stored
 
 UPDATE = BY_NAME["webhooks.update"]
 HOOK = {"id": "wh_1", "description": "before"}

@@ -51,7 +51,7 @@ MAKERS = (  # of what has no __init__ that could be watched
     (ClientOptions, "exchange"),
     (Resource, "_request"),
     ("invsvc_async.codec.envelope", "read_success"),  # an Envelope
-    ("invsvc_async.reconcile.facts", "revised"),  # an Intent
+    ("invsvc_async.reconcile.stored_intent", "revised"),  # an Intent
 )
 # what their programs print and store is their readers' own
 PAGES = ("docs", "examples")

@@ -18,9 +18,10 @@ from invsvc_async.codec import envelope
 from invsvc_async.codec.envelope import Shape
 from invsvc_async.events import Receiver, SharedHeader
 from invsvc_async.models import Webhook
-from invsvc_async.reconcile.facts import Known, stored
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Evidence, Reading
 from invsvc_async.reconcile.intent import Scope
+from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.simulator import Simulator
 from tests.secrets.search_plugin import marking
 

@@ -56,15 +56,15 @@ def test_process_and_files_after_mutants(tmp_path):
     """Functions, constants and files are those that ship again."""
     from invsvc_async.batch.dispatcher import Dispatcher
     from invsvc_async.durable.store import postgres as postgres_store
-    from invsvc_async.reconcile import facts
+    from invsvc_async.reconcile import settle_windows
 
     def now():
-        known = facts.Known
+        windows = settle_windows.SettleWindows
         return (
             postgres_store._PUT,
             Dispatcher._fetch.__code__,
-            known.over.func.__code__,
-            known.when.__code__,
+            windows.over.func.__code__,
+            windows.when.__code__,
         )
 
     before = now()

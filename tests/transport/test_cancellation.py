@@ -299,7 +299,7 @@ def test_close_after_the_loop_of_its_use():
     async def use():
         async with RawServer(obliging) as server:
             await transport.send(request_to(server))
-            await transport._session.close()
+            await transport.connections._session.close()
 
     asyncio.run(use())
     asyncio.run(transport.aclose())

@@ -104,7 +104,7 @@ async def arrived(server, sender, exchange):
     """Return what arrives at *server* when *exchange* is sent; *sender* is forced beside it."""
     async with transport_for(server) as transport:
         await transport.send(exchange)
-        assert type(transport._sender) is sender
+        assert type(transport.connections._sender) is sender
     came = server.arrivals.pop()
     return came.head, came.body, exchange.end, exchange.status
 
@@ -336,4 +336,4 @@ async def test_many_tokens_and_destinations():
             await transport.send(exchange)
             assert exchange.end is End.ANSWERED
             assert server.arrivals[-1].header("Authorization") == f"Bearer {number}"
-        assert len(transport._sender._heads) <= 64
+        assert len(transport.connections._sender._heads) <= 64

@@ -30,17 +30,17 @@ async def sent(server, transport):
     """Send a request, which must be answered, and return how it went."""
     await transport.send(exchange := request_to(server))
     assert exchange.end is End.ANSWERED
-    return transport._sender
+    return transport.connections._sender
 
 
 async def test_usual_client(caplog):
     """It sends through aiohttp's connections, and says so in the log, once."""
     caplog.set_level(logging.DEBUG, "invsvc_async.transport")
     async with RawServer(obliging) as server, transport_for(server) as transport:
-        assert transport.sent_by is None
+        assert transport.connections.sent_by is None
         assert type(await sent(server, transport)) is LeanSender
         assert type(await sent(server, transport)) is LeanSender
-        assert transport.sent_by == sender_choice.LEAN
+        assert transport.connections.sent_by == sender_choice.LEAN
         assert caplog.messages == [f"client sends requests {sender_choice.LEAN}"]
 
 
@@ -50,8 +50,11 @@ async def test_version_without_a_test(monkeypatch, caplog):
     caplog.set_level(logging.DEBUG, "invsvc_async.transport")
     async with RawServer(obliging) as server, transport_for(server) as transport:
         assert type(await sent(server, transport)) is SessionSender
-        assert f"aiohttp {aiohttp.__version__} is not among" in transport.sent_by
-        assert transport.sent_by in caplog.messages[0]
+        assert (
+            f"aiohttp {aiohttp.__version__} is not among"
+            in transport.connections.sent_by
+        )
+        assert transport.connections.sent_by in caplog.messages[0]
 
 
 async def test_session_of_the_user():

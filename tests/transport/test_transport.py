@@ -203,7 +203,7 @@ async def test_connections_of_its_own_session(most, connections):
         transport_for(server, max_concurrency=most) as transport,
     ):
         await transport.send(request_to(server))
-        connector = transport._session.connector
+        connector = transport.connections._session.connector
         assert (connector.limit, connector._keepalive_timeout) == (connections, 10.0)
 
 
@@ -315,8 +315,8 @@ async def test_stream_whose_answer_never_begins():
 
 async def test_transport_of_no_settings():
     """A hundred requests at once, and certificates are verified; only a setting changes that."""
-    assert (Transport()._limiter.total, Transport()._tls) == (100, True)
-    assert Transport(ssl=False)._tls is False
+    assert (Transport()._limiter.total, Transport().connections._tls) == (100, True)
+    assert Transport(ssl=False).connections._tls is False
 
 
 async def test_words_about_settings_beside_a_session():

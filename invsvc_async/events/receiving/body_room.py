@@ -15,6 +15,7 @@ A body that is whole keeps its part until its answer.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import OrderedDict
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from invsvc_async.concurrency.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncIterable, Generator
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _BODIES: Final = 64  # of the largest size, in memory at once
@@ -181,3 +182,20 @@ class BodyRoom:
             whole = bytes(body.chunks)
             body.chunks.clear()
             return whole
+
+
+async def read_body(chunks: AsyncIterable[bytes], arriving: Body, largest: int) -> bool:
+    """Read a body, or the beginning of one over *largest* bytes; return ``False`` without room for it."""
+    loop = asyncio.get_running_loop()
+    async for chunk in chunks:
+        size = len(chunk)
+        has_room = arriving.add(chunk)
+        del chunk  # While this waits for the next one, it holds none.
+        if not has_room:
+            return False
+        if arriving.held > largest:
+            return True
+        pause = arriving.pause(size, loop.time())
+        if pause:
+            await asyncio.sleep(pause)
+    return True

@@ -12,18 +12,17 @@ import logging
 import random as randomness
 import threading
 import time
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from invsvc_async.concurrency.deadline import Deadline
-from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
+from invsvc_async.errors import ConfigurationError, takes_secrets
 from invsvc_async.events.event import Head, Headers, head_of
 from invsvc_async.events.receiving.admission import (
     Arrival,
     Receipt,
     TrustSource,
 )
-from invsvc_async.events.receiving.body_room import BodyRoom
+from invsvc_async.events.receiving.body_room import BodyRoom, read_body
 from invsvc_async.events.receiving.catching_up import (
     CatchUp,
     CatchUpSummary,
@@ -45,7 +44,9 @@ from invsvc_async.events.receiving.handlers import (
     check_options,
     check_valid,
 )
+from invsvc_async.events.receiving.health import health_of
 from invsvc_async.events.receiving.judging import AnswerTimes, Judge
+from invsvc_async.events.receiving.lifetime import Lifetime
 from invsvc_async.events.receiving.processing import Processing
 from invsvc_async.events.receiving.stats import (
     Health,
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
         OtherEvent,
         SatInvoiceSynced,
     )
-    from invsvc_async.events.receiving.body_room import Body
     from invsvc_async.events.receiving.handlers import (
         OfBatches,
         OfCustomers,
@@ -109,7 +109,6 @@ M = TypeVar("M", bound="Middleware")
 _log: Final = logging.getLogger("invsvc_async.events")
 _MAKING_SYNC: Final = threading.Lock()
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
-_TO_LEAVE: Final = 1.0  # s that a cancelled closing waits for its end
 # The share of the time for which keys are kept after which a signed event is refused as too old: its key may
 # be forgotten soon.
 _OF_KEEP: Final = 0.95
@@ -208,14 +207,14 @@ class Receiver:
             random=random,
             tally=self._tally,
         )
-        self._inline = Inline(self._worker, deadline=deadline)
+        inline = Inline(self._worker, deadline=deadline)
         times = AnswerTimes()
         self._judge = Judge(self._source, self._tally, times)
         self._processing = Processing(
             judge=self._judge,
             handlers=self._handlers,
             worker=self._worker,
-            inline=self._inline,
+            inline=inline,
             tally=self._tally,
             times=times,
             stores_first=stores_first,
@@ -231,7 +230,14 @@ class Receiver:
         ) = None
         """Called around each call of a handler; for tracing."""
         self._sync: SyncReceiver | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._lifetime = Lifetime(
+            source=self._source,
+            current=self._current,
+            store=self.store,
+            worker=self._worker,
+            inline=inline,
+            grace=deadline,
+        )
 
     # There is one for each kind of event, so that type checkers compare it with that of the handler.
     @overload
@@ -483,7 +489,7 @@ class Receiver:
         with self.room.body(length_in(head)) as arriving:
             try:
                 with Deadline(loop, until):
-                    has_room = await self._read(body, arriving)
+                    has_room = await read_body(body, arriving, self.max_body_bytes)
             except TimeoutError:
                 return self.counted(until, Receipt(408, "refused"))
             except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
@@ -494,22 +500,6 @@ class Receiver:
             arrival = Arrival(whole, head)
             del whole
             return await self._answered(arrival, until)
-
-    async def _read(self, chunks: AsyncIterable[bytes], arriving: Body) -> bool:
-        """Read a body, or the beginning if it is too long; return ``False`` without room for the body."""
-        loop = asyncio.get_running_loop()
-        async for chunk in chunks:
-            size = len(chunk)
-            has_room = arriving.add(chunk)
-            del chunk  # While this waits for the next one, it holds none.
-            if not has_room:
-                return False
-            if arriving.held > self.max_body_bytes:
-                return True
-            pause = arriving.pause(size, loop.time())
-            if pause:
-                await asyncio.sleep(pause)
-        return True
 
     async def aiohttp_handler(self, request: web.Request) -> web.Response:
         """
@@ -639,29 +629,9 @@ class Receiver:
         within the deadline, a store (or a source of secrets) that failed for the last deliveries, and a dead
         letter that is authentic but could not be read, until it is revived or dropped, are problems too.
         """
-        problems = (
-            []
-            if self._worker.is_running
-            else ["no worker runs: use 'async with receiver'"]
+        return await health_of(
+            self.store, self._worker, self._tally, within=self.deadline, behind=behind
         )
-        problems += self._tally.problems
-        if overdue := self._worker.overdue:
-            problems.append(f"handlers that did not end at their timeout: {overdue}")
-        backlog = None
-        try:
-            async with asyncio.timeout(self.deadline):
-                backlog = await self.store.backlog()
-                unread = await self._tally.unread.problem(self.store, backlog.dead)
-        except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
-            problems.append(f"the event store does not answer ({type(error).__name__})")
-        else:
-            problems += [] if unread is None else [unread]
-        self._tally.backlog = backlog
-        if backlog is not None and backlog.late > behind:
-            problems.append(
-                f"{backlog.due} events are due, for up to {backlog.late:.0f} s"
-            )
-        return Health(problems=tuple(problems), backlog=backlog)
 
     async def __aenter__(self) -> Self:
         """
@@ -674,25 +644,7 @@ class Receiver:
             JournalError: The store cannot be used, and will not be by waiting.
             ConfigurationError: The receiver is already running, or its secrets cannot be fetched.
         """
-        self._refuse_if_running()
-        if (
-            self._closing is not None
-            and self._closing.get_loop() is asyncio.get_running_loop()
-        ):
-            await asyncio.wait({self._closing})  # It was cancelled, and goes on.
-        if self._source.known is None:
-            await self._source.newer(None)
-        try:
-            await self._current.open()
-            await _open_store(self.store)
-        except BaseException as error:
-            # Nobody else will close them.
-            await self._current.close()
-            if isinstance(error, asyncio.CancelledError):
-                await self.store.close()
-            raise
-        self._refuse_if_running()  # Somebody else may have entered it meanwhile.
-        self._worker.start()
+        await self._lifetime.start()
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -701,41 +653,7 @@ class Receiver:
 
         If it is cancelled, handlers are cancelled at once.  What takes longer then ends in the background.
         """
-        self._closing = asyncio.create_task(self._close(), name="invsvc events close")
-        try:
-            await asyncio.shield(self._closing)
-        except asyncio.CancelledError:
-            self._worker.cancel()
-            await asyncio.wait({self._closing}, timeout=_TO_LEAVE)
-            raise
-
-    def _refuse_if_running(self) -> None:
-        if self._worker.is_running:
-            raise ConfigurationError(
-                "receiver: it is already running. Enter it once, when the application starts."
-            )
-
-    async def _close(self) -> None:
-        # In reverse order, each step whatever happens in another: first the worker, last the store.
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self.store.close)
-            stack.push_async_callback(self._source.stop)
-            stack.push_async_callback(self._current.close)
-            stack.push_async_callback(self._inline.stop, grace=self.deadline)
-            await self._worker.stop(grace=self.deadline)
-
-
-async def _open_store(store: Store) -> None:
-    """Open the store; if its database is away, each delivery and the worker try again."""
-    try:
-        await store.open()
-    except JournalError as error:
-        if not error.is_away:
-            raise
-        _log.error(
-            "The receiver starts without its store, and answers 503 until that is back: %s",
-            error,
-        )
+        await self._lifetime.end()
 
 
 def _check_settings(

@@ -100,14 +100,9 @@ class PostgresStore(ScriptedStore):
             raise ConfigurationError(
                 "table: not a valid name. Use lower-case letters, digits and _."
             )
-        self._dsn = dsn
         self._table = table
-        self._dialect = PostgresDialect(t=table, **_WORDS)
-        self._connections = connections
-        self._creates = create
-        self._by_loop: dict[asyncio.AbstractEventLoop, _Connected] = {}
-        # by handlers: the last (monotonic s)
-        self._corrections: dict[tuple[str, ...] | None, float] = {}
+        events = EventTable(table, PostgresDialect(t=table, **_WORDS), creates=create)
+        super().__init__(PostgresEvents(dsn, connections, events))
 
     def __repr__(self) -> str:
         return f"PostgresStore(table={self._table!r})"  # the address may contain a password
@@ -120,16 +115,107 @@ class PostgresStore(ScriptedStore):
             ConfigurationError: The extra ``postgres`` is not installed.
             JournalError: The database cannot be used, or the table is foreign or of a newer version.
         """
-        await self._opened()
+        await self._database.open()
 
     async def close(self) -> None:
         """Close the connections of this event loop; the next use opens them again."""
+        await self._database.close()
+
+
+@attrs.frozen
+class EventTable:
+    """
+    The table of events: it is created, or brought up to date, by the first connection.
+
+    *creates*: it is created if it does not exist; else that is an error.
+    """
+
+    name: str
+    dialect: PostgresDialect
+    creates: bool
+
+    async def prepare(self, connection: Connection) -> None:
+        """
+        Create the table, or check that it is one of events, and upgrade it.
+
+        Raises:
+            JournalError: It is missing, foreign, or of a version that the package does not know.
+        """
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        if await connection.fetchval("SELECT to_regclass($1)", self.name) is None:
+            if not self.creates:
+                raise JournalError(
+                    f"table {self.name}: does not exist. Check its name and the database."
+                )
+            await self.dialect.run(connection, create())
+            await self._note_version(connection)
+            return
+        found = (
+            await connection.fetchval(
+                "SELECT obj_description(to_regclass($1))", self.name
+            )
+            or ""
+        )
+        if not found.startswith(_MARK):
+            raise JournalError(
+                f"table {self.name}: it is another program's. Choose another table."
+            )
+        _, of_schema, version = found.partition("schema ")
+        known = SCHEMA.check(f"table {self.name}", version if of_schema else None)
+        if known < SCHEMA.version:
+            await self._upgrade(connection, known)
+
+    async def _upgrade(self, connection: Connection, known: int) -> None:
+        """
+        Bring the table of an earlier version up to date; who prepares the store has the lock for that.
+
+        Processes of that version may use the table at the same time, and go on.
+        """
+        await connection.execute("SET LOCAL lock_timeout = '2s'")
+        try:
+            await self.dialect.run(connection, SCHEMA.upgrade(known))
+            await self._note_version(connection)
+        except Exception as error:
+            if getattr(error, "sqlstate", None) != _MAY_NOT:
+                raise
+            raise JournalError(
+                f"table {self.name}: it has version {known}, an earlier one, and the role of the address "
+                "may not change it. Nothing was changed. Let its owner open the store once."
+            ) from error
+
+    async def _note_version(self, connection: Connection) -> None:
+        await connection.execute(
+            f"COMMENT ON TABLE {self.name} IS '{_MARK}schema {SCHEMA.version}'"
+        )
+
+
+class PostgresEvents:
+    """
+    The connections to the database at *dsn*, of each event loop that uses the *table*, and what runs by them.
+
+    *size* limits those of one event loop.
+    """
+
+    def __init__(self, dsn: str, size: int, table: EventTable) -> None:
+        self._dsn = dsn
+        self._size = size
+        self._table = table
+        self._by_loop: dict[asyncio.AbstractEventLoop, _Connected] = {}
+        # by handlers: the last (monotonic s)
+        self._corrections: dict[tuple[str, ...] | None, float] = {}
+
+    async def open(self) -> None:
+        """Connect, and prepare the table; does nothing if this event loop has connections."""
+        await self.opened()
+
+    async def close(self) -> None:
+        """Close the connections of this event loop."""
         here = self._here()
         puts, here.puts = here.puts, None
         if puts is not None:
             await puts.pool.aclose()
 
-    def _corrected(self, lease: float, names: Sequence[str] | None) -> Script[None]:
+    def corrected(self, lease: float, names: Sequence[str] | None) -> Script[None]:
         """Correct times of before the clock was set back, of what *names* get, or all; now and then."""
         group = None if names is None else tuple(names)
         now = time.monotonic()
@@ -137,17 +223,20 @@ class PostgresStore(ScriptedStore):
             self._corrections[group] = now
             yield _CORRECT, (lease, names)
 
-    async def _put(self, delivery: Delivery) -> bool:
-        return await (await self._opened()).put(delivery)
+    async def put(self, delivery: Delivery) -> bool:
+        """Store a delivery together with those that wait meanwhile."""
+        return await (await self.opened()).put(delivery)
 
-    async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
-        pool = (await self._opened()).pool
-        dialect = self._dialect
+    async def run(self, script: Callable[[], Script[T]], how: How) -> T:
+        """Run a new *script*; one that runs "together" does so in a transaction."""
+        pool = (await self.opened()).pool
+        dialect = self._table.dialect
         if how == "together":
             return await pool.ask(lambda connection: dialect.run(connection, script()))
         return await dialect.run(pool, script())
 
-    async def _opened(self) -> GroupedPuts:
+    async def opened(self) -> GroupedPuts:
+        """Return what stores deliveries in this event loop, by connections that are opened if none are."""
         here = self._here()
         async with here.opening:
             if here.puts is None:
@@ -164,12 +253,12 @@ class PostgresStore(ScriptedStore):
                 pool = Pool(
                     self._dsn,
                     name,
-                    size=self._connections,
+                    size=self._size,
                     patience=_TIMEOUT,
                     retry=False,
                 )
-                await pool.connect(self._prepare)
-                here.puts = GroupedPuts(pool, self._dialect)
+                await pool.connect(self._table.prepare)
+                here.puts = GroupedPuts(pool, self._table.dialect)
             return here.puts
 
     def _here(self) -> _Connected:
@@ -179,54 +268,6 @@ class PostgresStore(ScriptedStore):
             if left is not None and left.puts is not None:
                 left.puts.pool.give_up()
         return self._by_loop.setdefault(asyncio.get_running_loop(), _Connected())
-
-    async def _prepare(self, connection: Connection) -> None:
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-        if await connection.fetchval("SELECT to_regclass($1)", self._table) is None:
-            if not self._creates:
-                raise JournalError(
-                    f"table {self._table}: does not exist. Check its name and the database."
-                )
-            await self._dialect.run(connection, create())
-            await self._note_version(connection)
-            return
-        found = (
-            await connection.fetchval(
-                "SELECT obj_description(to_regclass($1))", self._table
-            )
-            or ""
-        )
-        if not found.startswith(_MARK):
-            raise JournalError(
-                f"table {self._table}: it is another program's. Choose another table."
-            )
-        _, of_schema, version = found.partition("schema ")
-        known = SCHEMA.check(f"table {self._table}", version if of_schema else None)
-        if known < SCHEMA.version:
-            await self._upgrade(connection, known)
-
-    async def _upgrade(self, connection: Connection, known: int) -> None:
-        """
-        Bring the table of an earlier version up to date; who prepares the store has the lock for that.
-
-        Processes of that version may use the table at the same time, and go on.
-        """
-        await connection.execute("SET LOCAL lock_timeout = '2s'")
-        try:
-            await self._dialect.run(connection, SCHEMA.upgrade(known))
-            await self._note_version(connection)
-        except Exception as error:
-            if getattr(error, "sqlstate", None) != _MAY_NOT:
-                raise
-            raise JournalError(
-                f"table {self._table}: it has version {known}, an earlier one, and the role of the address "
-                "may not change it. Nothing was changed. Let its owner open the store once."
-            ) from error
-
-    async def _note_version(self, connection: Connection) -> None:
-        await connection.execute(
-            f"COMMENT ON TABLE {self._table} IS '{_MARK}schema {SCHEMA.version}'"
-        )
 
 
 class GroupedPuts:

@@ -23,6 +23,7 @@ from typing import (
     Final,
     Literal,
     ParamSpec,
+    Protocol,
     TypeAlias,
     TypeVar,
     cast,
@@ -307,7 +308,8 @@ def runs(
         async def method(
             self: ScriptedStore, /, *args: P.args, **settings: P.kwargs
         ) -> T:
-            return await self._ask(partial(script, self, *args, **settings), how)
+            run = partial(script, self, *args, **settings)
+            return await self._database.run(run, how)
 
         # mypy has another name for what it returns than pyright
         return cast("_Method[P, T]", method)
@@ -315,25 +317,39 @@ def runs(
     return decorate
 
 
-class ScriptedStore(CatchUpStore):
-    """A ``CatchUpStore`` whose operations are scripts."""
+class EventDatabase(Protocol):
+    """The database of a ``ScriptedStore``: its connections, its tables, and how a script runs in it."""
 
-    async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
+    async def open(self) -> None:
+        """Connect, and create or upgrade the tables; does nothing if it is open."""
+        ...
+
+    async def close(self) -> None:
+        """Release the file or the connections of this event loop; the next use opens them again."""
+        ...
+
+    async def run(self, script: Callable[[], Script[T]], how: How) -> T:
         """Run a new *script*, and return its result."""
-        raise NotImplementedError
+        ...
 
-    async def _put(self, delivery: Delivery) -> bool:
+    async def put(self, delivery: Delivery) -> bool:
         """Store a delivery and the waiting ones by ``PUT``; return the result of the delivery."""
-        raise NotImplementedError
+        ...
 
-    def _corrected(self, lease: float, names: Sequence[str] | None) -> Script[None]:
+    def corrected(self, lease: float, names: Sequence[str] | None) -> Script[None]:
         """Correct times of deliveries for *names*, or of all, where the clock of leases may have been set."""
-        del lease, names
-        yield from ()
+        ...
+
+
+class ScriptedStore(CatchUpStore):
+    """A ``CatchUpStore`` whose operations are scripts, which run in its database."""
+
+    def __init__(self, database: EventDatabase) -> None:
+        self._database = database
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
         if not further and delivery.ordering_key is None and delivery.body is not None:
-            return await self._put(delivery)
+            return await self._database.put(delivery)
         return await self._put_all(delivery, further)
 
     @runs("together")
@@ -393,7 +409,7 @@ class ScriptedStore(CatchUpStore):
         names = None if handlers is None else sorted(set(handlers))
         if names == []:
             return []
-        yield from self._corrected(lease, names)
+        yield from self._database.corrected(lease, names)
         text = _take(None if names is None else len(names))
         rows = yield text, (limit, lease, secrets.token_hex(8), *(names or ()))
         return sorted(map(_entry, rows), key=lambda entry: entry.id)
@@ -565,9 +581,8 @@ class ScriptedStore(CatchUpStore):
                 yield _ADVANCE, (entry.ordering_key,)
             return bool(ended)
 
-        return await self._ask(
-            script, "each alone" if entry.ordering_key is None else "together"
-        )
+        how: How = "each alone" if entry.ordering_key is None else "together"
+        return await self._database.run(script, how)
 
 
 def create() -> Script[None]:

@@ -49,7 +49,7 @@ from invsvc_async.storage.sqlite_file import (
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 
@@ -102,10 +102,7 @@ class SqliteStore(ScriptedStore):
     ) -> None:
         self._path = os.fspath(path)
         check_path(self._path, "store")
-        self._name = f"event store {self._path}"
-        self._wait = wait
-        self._made = partial(_File, self._path, self._name, wait, steady, clock)
-        self._files: dict[asyncio.AbstractEventLoop, _File] = {}
+        super().__init__(SqliteEvents(self._path, wait, steady, clock))
 
     def __repr__(self) -> str:
         return f"SqliteStore({self._path!r})"
@@ -120,11 +117,11 @@ class SqliteStore(ScriptedStore):
         Raises:
             JournalError: It is foreign, damaged, of a newer version, locked, or not writable.
         """
-        await (await self._opened()).writer.act(lambda _: None)
+        await self._database.open()
 
     async def close(self) -> None:
         """Finish all requests of this event loop and close the file; the next use opens it again."""
-        await self._stop_left(asyncio.get_running_loop())
+        await self._database.close()
 
     async def prune(
         self,
@@ -147,12 +144,47 @@ class SqliteStore(ScriptedStore):
             yield "PRAGMA incremental_vacuum(1)", ()
         return freed
 
-    async def _put(self, delivery: Delivery) -> bool:
-        new: bool = await (await self._opened()).writer.store(delivery)
+
+class SqliteEvents:
+    """
+    The file at *path*, as it is opened in each event loop that uses it, and what runs in it.
+
+    The store has the same arguments.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        wait: float,
+        steady: Callable[[], float],
+        calendar: Callable[[], float],
+    ) -> None:
+        self._name = f"event store {path}"
+        self._wait = wait
+        self._made = partial(_File, path, self._name, wait, steady, calendar)
+        self._files: dict[asyncio.AbstractEventLoop, _File] = {}
+
+    async def open(self) -> None:
+        """Open the file, or create it; does nothing if this event loop has it open."""
+        await (await self.opened()).writer.act(lambda _: None)
+
+    async def close(self) -> None:
+        """Finish all requests of this event loop, and close the file."""
+        await self._stop_left(asyncio.get_running_loop())
+
+    def corrected(self, lease: float, names: Sequence[str] | None) -> Script[None]:
+        """Correct nothing: nobody can set the clock of leases."""
+        del lease, names
+        yield from ()
+
+    async def put(self, delivery: Delivery) -> bool:
+        """Store a delivery together with those that wait meanwhile."""
+        new: bool = await (await self.opened()).writer.store(delivery)
         return new
 
-    async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
-        file = await self._opened()
+    async def run(self, script: Callable[[], Script[T]], how: How) -> T:
+        """Run a new *script* among the writes, or on a connection of its own if it may be slow."""
+        file = await self.opened()
         if how in {"each alone", "together"}:
             return await file.writer.run(file.dialect, script)
         await file.writer.act(lambda _: None)  # so that the file exists
@@ -172,7 +204,13 @@ class SqliteStore(ScriptedStore):
 
         return await asyncio.to_thread(run)
 
-    async def _opened(self) -> _File:
+    async def opened(self) -> _File:
+        """
+        Return the file of this event loop.
+
+        Raises:
+            JournalError: It was found to be damaged.
+        """
         loop = asyncio.get_running_loop()
         file = self._files.get(loop)
         if file is None:

@@ -68,7 +68,7 @@ async def use(receiver: events.Receiver, handler: Handler) -> None:
 
 async def cancel_in_closing(receiver: events.Receiver, handler: Handler) -> None:
     using = asyncio.create_task(use(receiver, handler))
-    while receiver._closing is None:  # noqa: ASYNC110
+    while receiver._lifetime.closing is None:  # noqa: ASYNC110
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     using.cancel()
@@ -103,15 +103,15 @@ async def test_receiver_that_is_entered_after_a_cancelled_closing(
     tmp_path, monkeypatch
 ) -> None:
     """It first waits for the end of that, which would else stop the new worker and close its file."""
-    monkeypatch.setattr("invsvc_async.events.receiving.receiver._TO_LEAVE", 0.01)
+    monkeypatch.setattr("invsvc_async.events.receiving.lifetime._TO_LEAVE", 0.01)
     path = tmp_path / "events.db"
     receiver, handler = receiver_at(path, deadline=0.1), Handler(ignored=5)
     receiver.on("*", name="wait")(handler)
     await cancel_in_closing(receiver, handler)
-    assert not receiver._closing.done()
+    assert not receiver._lifetime.closing.done()
 
     async with receiver:
-        assert receiver._closing.done()
+        assert receiver._lifetime.closing.done()
         handler.may_end.set()
         body = encoded(v2("invoice.created", number=2))
         assert (await receiver.receive(body, dict([SHARED]))).outcome == "stored"

@@ -251,7 +251,7 @@ async def test_inline_handlers_of_a_sender_that_went_away() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     first.clear()
-    await receiver._inline.stop(grace=30)
+    await receiver._lifetime.inline.stop(grace=30)
 
     assert (await deliver(receiver, v2("invoice.created"))).outcome == "handled"
     assert len(started) == 4

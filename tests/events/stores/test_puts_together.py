@@ -39,7 +39,7 @@ only_postgres = pytest.mark.parametrize("store", ["postgres"], indirect=True)
 async def transactions(store: events.PostgresStore) -> int:
     """Return how many transactions have stored what is in the table."""
     text = f"SELECT count(DISTINCT xmin::text) FROM {store._table}"
-    return (await (await store._opened()).pool.fetch(text))[0][0]
+    return (await (await store._database.opened()).pool.fetch(text))[0][0]
 
 
 @pytest.mark.parametrize("most", [1, 3, 256])
@@ -228,7 +228,9 @@ class Away:
 async def test_puts_while_the_database_is_away() -> None:
     """All that wait fail with one attempt, which may take seconds."""
     pool = Away()
-    puts = in_postgres.GroupedPuts(pool, events.PostgresStore("postgresql://")._dialect)  # type: ignore[arg-type]
+    puts = in_postgres.GroupedPuts(
+        pool, events.PostgresStore("postgresql://")._database._table.dialect
+    )  # type: ignore[arg-type]
 
     found = await asyncio.gather(
         *(puts.put(delivery(f"d_{n}")) for n in range(5)), return_exceptions=True

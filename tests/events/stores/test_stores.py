@@ -339,7 +339,8 @@ async def test_memory_under_a_long_load() -> None:
     for number in range(2000):
         await store.handled(await claimed(store, delivery(f"d_{number}")))
 
-    sizes = [len(part) for part in vars(store).values() if hasattr(part, "__len__")]
+    parts = vars(store._records).values()
+    sizes = [len(part) for part in parts if hasattr(part, "__len__")]
     assert max(sizes) <= 200
 
 
@@ -553,7 +554,9 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
     """A connection that the server ends costs one piece of work at most."""
     store = events.PostgresStore(postgres, table="breaking", connections=1)
     await store.put(delivery("a"))
-    [[number]] = await (await store._opened()).pool.fetch("SELECT pg_backend_pid()")
+    [[number]] = await (await store._database.opened()).pool.fetch(
+        "SELECT pg_backend_pid()"
+    )
     async with connected() as other:
         await other.execute("SELECT pg_terminate_backend($1)", number)
 
@@ -574,7 +577,7 @@ async def test_postgres_that_has_no_connection_left(own_postgres: str) -> None:
         )
         dsn = own_postgres.replace(f"//{urlsplit(own_postgres).username}:@", "//few@")
         store = events.PostgresStore(dsn, table="few")
-        (await store._opened()).pool.patience = 60.0  # on a busy machine, too
+        (await store._database.opened()).pool.patience = 60.0  # on a busy machine, too
 
         claims = await asyncio.gather(
             *(store.claim(delivery(str(number)), lease=60) for number in range(30)),
@@ -590,7 +593,7 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
     """Closing waits for a connection in use no longer than a statement may take."""
     store = events.PostgresStore(postgres, table="closing")
     await store.open()
-    pool = (await store._opened()).pool
+    pool = (await store._database.opened()).pool
     pool.patience = 0.2
 
     async def act(connection) -> None:
@@ -645,7 +648,9 @@ async def test_postgres_table_of_another_version(
     """A table of a newer version, or of another program, is not changed."""
     store = events.PostgresStore(postgres, table="other")
     await store.open()
-    await (await store._opened()).pool.fetch(f"COMMENT ON TABLE other IS {mark}")
+    await (await store._database.opened()).pool.fetch(
+        f"COMMENT ON TABLE other IS {mark}"
+    )
     await store.close()
 
     with pytest.raises(JournalError, match=words):

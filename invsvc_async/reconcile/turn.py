@@ -1,0 +1,109 @@
+"""
+Other writes of this program to the same resource, seen from one write: before it, and after it.
+
+A running write locks its resource until its settle windows are over: it has its *turn*. What a write that
+another process has begun knows of the turn is in ``Resumed``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invsvc_async.reconcile.settle_windows import waited_from
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.history import Reading
+
+
+def is_newest(known: Known, reading: Reading) -> bool:
+    """
+    Return whether no later write of this program can have changed the resource before *reading*.
+
+    A running write locks its resource until its settle windows are over.  ``Resumed.newest`` states this
+    for a resumed write.  Without that, it is certain only while its sender kept the lock.
+    """
+    if known.resumed is None:
+        return True
+    if known.resumed.newest is not None:
+        return known.resumed.newest
+    if reading.stamp is None or not known.windows.carried:
+        return False
+    if any(sent.latest is None and sent.end is None for sent in known.intent.sent):
+        return False  # of a restored journal, which may lack later sends as well
+    return _is_in_turn(known, reading.stamp / 1000)
+
+
+def _is_in_turn(known: Known, at: float) -> bool:
+    """
+    Return whether the sender of the carried sends still had its turn at the server time *at* (s).
+
+    That it has died meanwhile, and its next process has written to the thing, is not known here.  Where
+    that process has the same journal, it keeps the turn of what was left open; without one, it is assumed
+    not to write to the thing within the windows.
+    """
+    slack = known.policy.clock_slack
+    carried = known.windows.carried
+    started = carried[0].earliest
+    if started is not None and at + slack < started:
+        return False  # the service's clock has stepped back
+    closed = [
+        send.ended_from + send.window for send in carried if send.ended_from is not None
+    ]
+    if len(closed) < len(carried):
+        return False
+    return at <= max(closed) + slack + known.policy.clock_band
+
+
+def is_overtaken(known: Known) -> bool:
+    """Return whether a later write of this program to the same resource was sent; never so for a create."""
+    if known.resumed is None or known.kind.creates:
+        return False
+    return known.resumed.newest is False
+
+
+def free_at(known: Known) -> float:
+    """
+    Return the local time from which the next write to the same resource may be sent.
+
+    From then on, this write can no longer take effect.  Even with the widest clock bounds, an effect of
+    the next write has a later time than any of this one.
+
+    Until then, a later process may attribute a new thing to this create.  That process may not know
+    that the sender had ended.  It then assumes that an attempt without an end took its whole timeout.
+
+    So to the end of the windows is added what a comparison of the two writes may be wrong by: the slack
+    that either of them allows for, and the uncertainty of a start, as the process that knows it worst has
+    it, or the band in which two times count as one.
+    """
+    if not known.in_doubt:
+        return float("-inf")
+    uncertain = max([known.policy.clock_band, *_widths_of_bounds(known)])
+    ends = [known.windows.over, *_ends_for_later_process(known)]
+    return max(ends) + 2 * known.policy.clock_slack + uncertain
+
+
+def _widths_of_bounds(known: Known) -> list[float]:
+    """Return how wide the clock bounds are with which this write may be judged, in seconds."""
+    intent = known.intent
+    bounds = [each for each in (known.clock.bounds, intent.bounds) if each is not None]
+    starts = [
+        sent.latest - sent.earliest
+        for sent in intent.sent
+        if sent.latest is not None and sent.earliest is not None
+    ]
+    return [*(each.high - each.low for each in bounds), *starts]
+
+
+def _ends_for_later_process(known: Known) -> list[float]:
+    """Return when each send is over for a later process, unaware that the sender has ended."""
+    resumed = known.resumed
+    if resumed is None or not known.kind.creates:
+        return []
+    windows = known.windows
+    since = waited_from(resumed) + windows.window_of("long")
+    return [
+        since + sent.attempt_timeout
+        for sent in windows.stored_sends(resumed)
+        if sent.end is None
+    ]
