@@ -26,7 +26,7 @@ def section_of(row: Operation) -> str:
 def operations() -> list[tuple[str, ...]]:
     """Return a row for each operation."""
     rows: list[tuple[str, ...]] = [
-        ("Operation", "Request", "Answer", "Needs", "Specification")
+        ("Operation", "Request", "Answer", "Needs", "Spec")
     ]
     for row in filter(_shown, TABLE):
         result = f"list of `{row.result}`" if row.many else f"`{row.result}`"

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from docs.make_pictures import PAGE_WIDTH
 from tests.docs.pages import PAGES, ROOT
 from tests.support.browser import CHROMIUM, FITS, browser
 
@@ -49,6 +50,8 @@ async def test_picture_on_a_phone(tmp_path, kind):
     async with browser(tmp_path / "profile") as page:
         await page.open((tmp_path / "page.html").as_uri(), 390, 800)
         assert await page.run(FITS)
+        width = await page.run("document.querySelector('img').clientWidth")
+        assert kind == "terminal" or width == PAGE_WIDTH
         for box in ("p", ".diagram"):
             found = f"document.querySelector('{box}')"
             assert await page.run(f"{found}.scrollWidth > {found}.clientWidth")
