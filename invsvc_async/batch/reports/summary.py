@@ -133,7 +133,7 @@ class Report:
 
     @property
     def whole_seconds(self) -> float:
-        """The time from the beginning of the first process to the end of the last, or ``seconds`` if longer."""
+        """The time from the beginning of the first process to the end of the last, at least ``seconds``."""
         if not self.runs:
             return self.seconds
         last = max(each.at for each in self.runs)
