@@ -24,7 +24,7 @@ PICTURE = base64.b64encode(
 
 
 def test_each_page_has_a_dark_picture():
-    """A picture of a page stands beside the one for dark mode, of the same width."""
+    """A picture of a page stands beside the one for dark mode, of the same size."""
     pictures = [
         page.parent / f"{found}.png"
         for page in PAGES
@@ -35,7 +35,7 @@ def test_each_page_has_a_dark_picture():
         light = each.read_bytes()
         dark = each.with_name(f"{each.stem}-dark.png").read_bytes()
         assert light != dark
-        assert light[16:20] == dark[16:20]  # the width, in the header of a PNG
+        assert light[16:24] == dark[16:24]  # the size, in the header of a PNG
 
 
 @pytest.mark.slow
