@@ -117,6 +117,8 @@ def drop_module_docstrings(
 
 # a function or method as the default of an argument, whose name alone is of use
 CALLABLE = r"<(?:built-in|bound) (?:function|method) ([\w.]+)(?:[^<>]|<[^<>]*>)*>"
+# a default that is made for each call, or that has no name
+MADE_ANEW = r"\s?=\s?(?:NOTHING\b|<factory>|<function [\w.]*<lambda>>)"
 
 
 def adjust_signature(
@@ -140,6 +142,7 @@ def adjust_signature(
             "datetime | date ", "datetime.datetime | datetime.date "
         )
         arguments = re.sub(CALLABLE, r"\1", arguments)
+        arguments = re.sub(MADE_ANEW, "= ...", arguments)
     return arguments, result
 
 

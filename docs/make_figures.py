@@ -68,6 +68,8 @@ WORDS = {
     "wrong": "wrong verdicts",
 }  # fmt: skip
 LEFT_OUT = {"grown"}  # where memory grew: only for debugging
+FIGURE = re.compile(r"[<>≤≥+-]? ?\d.{0,20}|none|-|")
+COUNTS = re.compile(r"\{('[^{}]+)\}")  # as Python shows a dictionary of counts
 
 
 def fragment(printed: str) -> str:
@@ -111,12 +113,28 @@ def _shown(value: Any) -> str:
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] + ["--:"] * (len(head) - 1), *rows]
+    sides = ["---", *(_side([row[at] for row in rows]) for at in range(1, len(head)))]
+    lines = [head, sides, *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + "\n"
 
 
+def _side(cells: list[str]) -> str:
+    """Return the mark of a column: figures are aligned at the right, and words at the left."""
+    return "--:" if all(map(FIGURE.fullmatch, cells)) else "---"
+
+
 def _list(lines: list[str]) -> str:
-    return "".join(f"- {line.strip()}\n" for line in lines if line.strip())
+    return "".join(f"- {_in_words(line.strip())}\n" for line in lines if line.strip())
+
+
+def _in_words(line: str) -> str:
+    """Return *line* with counts as in a sentence."""
+    return COUNTS.sub(_counts_in_words, line)
+
+
+def _counts_in_words(found: re.Match[str]) -> str:
+    words = found[1].replace("'", "").replace(": ", " ")
+    return f"({words})"
 
 
 def _where(arguments: list[str]) -> str:

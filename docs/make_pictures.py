@@ -328,7 +328,7 @@ async def _watched() -> None:
             serving_page(PAGE, watch.data) as address,
             browser(Path.cwd() / "profile") as page,
         ):
-            await page.open(address, PAGE_WIDTH, 700)
+            await page.open(address, PAGE_WIDTH, 900)  # so that all of it is seen
             await page.until("document.querySelectorAll('#chart rect').length > 7")
             service.faults = Faults(rate=1.0, reads=1.0, kinds=("503",))
             await page.until(

@@ -25,9 +25,7 @@ def section_of(row: Operation) -> str:
 
 def operations() -> list[tuple[str, ...]]:
     """Return a row for each operation."""
-    rows: list[tuple[str, ...]] = [
-        ("Operation", "Request", "Answer", "Needs", "Specification")
-    ]
+    rows: list[tuple[str, ...]] = [("Operation", "Request", "Answer", "Needs", "Spec")]
     for row in filter(_shown, TABLE):
         result = f"list of `{row.result}`" if row.many else f"`{row.result}`"
         rows.append(

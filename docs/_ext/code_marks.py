@@ -22,9 +22,8 @@ def joined(body: str) -> str:
 
 def _element(found: re.Match[str]) -> str:
     words = (unescape(word) for word in WORD.findall(found[0]))
-    if any(len(word) > LONGEST for word in words):
-        return found[0]
-    return f'<span class="marked">{found[0]}</span>'
+    is_long = any(len(word) > LONGEST for word in words)
+    return f'<span class="marked{" long" if is_long else ""}">{found[0]}</span>'
 
 
 def join_marks(

@@ -51,7 +51,7 @@ def _description(each: Any) -> Iterator[str]:
     if isinstance(each.default, (int, float, str)) and not isinstance(
         each.default, bool
     ):
-        yield f"Default: {each.default}."
+        yield f"Default: `{each.default}`."
     if each.envvar:
         yield f"Or from `{each.envvar}`."
 

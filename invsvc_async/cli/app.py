@@ -123,7 +123,9 @@ def _for_people(command: Any) -> Any:  # Any: the same
     taken as they are: to convert them, newer typer would import pydantic, in a sixth of the time of a read.
     """
     for each in (command, *getattr(command, "commands", {}).values()):
-        if not sys.stdout.isatty():
+        if sys.stdout.isatty():
+            each.format_help = partial(_format_readably, each.format_help)
+        else:
             each.rich_markup_mode = None
         for parameter in (*each.params, each.get_help_option(_HELP)):
             _take_as_given(parameter)
@@ -131,6 +133,19 @@ def _for_people(command: Any) -> Any:  # Any: the same
                 # older typer does not ask for it
                 parameter.display_type_rich = lambda *_, **__: ""
     return command
+
+
+def _format_readably(format_help: Callable[..., None], *given: Any) -> None:
+    """Call *format_help*: no text is dim, and code has no black ground, so that all terminals show them."""
+    from rich.default_styles import DEFAULT_STYLES
+    from rich.style import Style
+    from typer import rich_utils
+
+    rich_utils.STYLE_HELPTEXT = ""
+    rich_utils.STYLE_OPTION_ENVVAR = "dim"
+    rich_utils.STYLE_REQUIRED_LONG = "red"
+    DEFAULT_STYLES["markdown.code"] = Style(bold=True, color="cyan")
+    format_help(*given)
 
 
 def _take_as_given(parameter: Any) -> None:  # Any: the same

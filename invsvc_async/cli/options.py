@@ -161,6 +161,14 @@ def number(
     most: float = _INFINITE,
 ) -> Any:  # Any: as typer.Option
     """Return an option that takes a number from *least* to *most*; the help names it *metavar*."""
+    parser = number_parser(kind, least=least, most=most)
+    return typer.Option(help=help_, metavar=metavar, parser=parser)
+
+
+def number_parser(
+    kind: type[float], *, least: float = -_INFINITE, most: float = _INFINITE
+) -> Callable[[str], float]:
+    """Return a function that parses a number from *least* to *most*, and refuses any other text."""
 
     def parse(text: str) -> float:
         try:
@@ -173,7 +181,7 @@ def number(
             raise misuse(f"must be at least {least:,}{upper}, not {text}")
         return found
 
-    return typer.Option(help=help_, metavar=metavar, parser=parse)
+    return parse
 
 
 _PORT = "A port of this machine; 0 selects a free one."

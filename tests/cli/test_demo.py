@@ -175,6 +175,27 @@ def test_numbers_of_the_table_add_up(capsys, monkeypatch):
     assert "\x1b[1;31m3\x1b[0m" in screened(show, columns(CLEAN, theirs), [], kept=-4)
 
 
+def test_reason_that_is_wrapped(monkeypatch):
+    """Each of its lines is indented below its verdict."""
+    reason = (
+        "the list of webhooks is full, so that another one may have been made meanwhile"
+    )
+    unknown = {"verdicts": {Verdict.UNKNOWN: 1000}, "unknown_reasons": {reason: 1000}}
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown_text = screened(
+        show, columns(CLEAN, attrs.evolve(CLEAN, **unknown)), [], kept=0
+    )
+    lines = re.sub(r"\x1b\[[\d;]*m", "", shown_text).splitlines()
+    [at] = [n for n, line in enumerate(lines) if "the list of webhooks" in line]
+
+    assert all(line.startswith("   ") for line in lines[at : at + 2]), lines[
+        at : at + 2
+    ]
+    assert "wrong verdicts" not in lines[at + 1]
+
+
 @pytest.mark.slow
 def test_demo_of_sequences(offline):
     """Under faults without an effect, sequences and equal creates are judged, and each is applied once."""

@@ -575,6 +575,26 @@ def test_help_of_each_command(offline):
     assert len(groups) > 35
 
 
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    "words",
+    ["", "batch run", "write", "console", "events list", "events show", "events drop"],
+)
+def test_help_on_a_terminal(monkeypatch, width, words):
+    """It is readable on light and dark grounds, fits, and names values in one word."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = screened(run, [*words.split(), "--help"])
+    plain = re.sub(r"\x1b\[[\d;]*m", "", text)
+    paragraphs = text.partition("╭")[0]
+
+    assert "invsvc" in paragraphs
+    assert not re.search(r"\x1b\[(?:\d+;)*4[0-8](?:;\d+)*m", text)  # a ground
+    assert not re.search(r"\x1b\[(?:\d+;)*2(?:;\d+)*m *\w", paragraphs)  # dim words
+    assert max(map(len, plain.splitlines())) <= width
+    assert not re.search(r"x<=|\[\[|journal\|e", plain)
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -585,7 +605,10 @@ def test_help_of_each_command(offline):
         ("serve --port 70000", "must be at least 0 and at most 65,535, not 70000"),
         ("demo --writes many", "must be a whole number, not 'many'"),
         ("serve --latency nan", "must be at least 0, not nan"),
-        ("events show 99999999999999999999 --store events.db", "9223372036854775807"),
+        (
+            "events show 99999999999999999999 --store events.db",
+            "at most 9,223,372,036,854,775,807",
+        ),
     ],
 )
 def test_number_that_is_not_possible(offline, here, words, complaint):

@@ -27,7 +27,7 @@ def test_code_without_marks() -> None:
 
 
 def test_long_word() -> None:
-    """It can be broken, because it may be longer than a line."""
+    """It can be broken, because it may be longer than a line; its marks stay beside its ends."""
     long = CODE.replace("key", "k" * 25)
 
-    assert joined(f"{long}.") == f"{long}."
+    assert joined(f"({long})") == f'<span class="marked long">({long})</span>'

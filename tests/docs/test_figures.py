@@ -41,7 +41,7 @@ def test_fragment_of_json() -> None:
     )
 
     assert told.splitlines() == [
-        "| What | Count |", "| --- | --: |", "| writes | 1,000 |", "| verdicts | applied: 999 |",
+        "| What | Count |", "| --- | --- |", "| writes | 1,000 |", "| verdicts | applied: 999 |",
         "| leaks | none |", "| seconds | 1.3 |", "", "- PASS",
     ]  # fmt: skip
 
@@ -61,6 +61,31 @@ def test_fragment_of_columns() -> None:
 def test_fragment_of_sentences() -> None:
     """They are a list."""
     assert fragment("outage of 2 s\nPASS\n") == "- outage of 2 s\n- PASS\n"
+
+
+def test_counts_in_a_sentence() -> None:
+    """They are in words, not a dictionary of Python."""
+    told = fragment(
+        "9 kills, {'retries': 47, '5xx in a row': 1}: {'applied': 9}, all right\n"
+    )
+
+    assert told == "- 9 kills, (retries 47, 5xx in a row 1): (applied 9), all right\n"
+
+
+@pytest.mark.parametrize(
+    ("cells", "side"),
+    [
+        (["1,000", "+2.9 s", "1.11 (1.08 to 1.13)", "none", "-", ""], "--:"),
+        (["1", "raw aiohttp"], "---"),
+    ],
+)
+def test_side_of_a_column(cells, side) -> None:
+    """Figures are aligned at the right; words are not."""
+    told = fragment(
+        "\n".join(["What  found", *(f"row  {cell}".rstrip() for cell in cells)])
+    )
+
+    assert told.splitlines()[1] == f"| --- | {side} |"
 
 
 @pytest.mark.parametrize(("before", "unknown"), [("", ""), ("| 3.00 ", "| none ")])

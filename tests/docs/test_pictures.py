@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from docs.make_pictures import PAGE_WIDTH
 from tests.docs.pages import PAGES, ROOT
 from tests.support.browser import CHROMIUM, FITS, browser
 
@@ -23,7 +24,7 @@ PICTURE = base64.b64encode(
 
 
 def test_each_page_has_a_dark_picture():
-    """A picture of a page stands beside the one for dark mode, of the same width."""
+    """A picture of a page stands beside the one for dark mode, of the same size."""
     pictures = [
         page.parent / f"{found}.png"
         for page in PAGES
@@ -34,7 +35,7 @@ def test_each_page_has_a_dark_picture():
         light = each.read_bytes()
         dark = each.with_name(f"{each.stem}-dark.png").read_bytes()
         assert light != dark
-        assert light[16:20] == dark[16:20]  # the width, in the header of a PNG
+        assert light[16:24] == dark[16:24]  # the size, in the header of a PNG
 
 
 @pytest.mark.slow
@@ -49,6 +50,8 @@ async def test_picture_on_a_phone(tmp_path, kind):
     async with browser(tmp_path / "profile") as page:
         await page.open((tmp_path / "page.html").as_uri(), 390, 800)
         assert await page.run(FITS)
+        width = await page.run("document.querySelector('img').clientWidth")
+        assert kind == "terminal" or width == PAGE_WIDTH
         for box in ("p", ".diagram"):
             found = f"document.querySelector('{box}')"
             assert await page.run(f"{found}.scrollWidth > {found}.clientWidth")

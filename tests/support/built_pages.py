@@ -9,11 +9,14 @@ from tempfile import TemporaryDirectory
 
 from tests.support.browser import CHROMIUM, FITS, browser
 
-WIDTHS = (390, 1280)
+PHONE = 390
+WIDTHS = (PHONE, 1280)
+TABLES_FIT = """[...document.querySelectorAll('.table-wrapper')]
+  .every(each => each.scrollWidth <= each.clientWidth)"""
 
 
 async def wide_pages(files: list[Path]) -> list[str]:
-    """Return the pages that are wider than their window, each with the window's width."""
+    """Return the pages that are wider than their window, or a table than its page on a wide screen."""
     found = []
     with TemporaryDirectory() as profile:
         async with browser(Path(profile)) as page:
@@ -22,6 +25,8 @@ async def wide_pages(files: list[Path]) -> list[str]:
                     await page.open(file.as_uri(), width, 800)
                     if not await page.run(FITS):
                         found.append(f"{file} at {width} px")
+                    elif width > PHONE and not await page.run(TABLES_FIT):
+                        found.append(f"{file}: a table at {width} px")
     return found
 
 

@@ -55,7 +55,7 @@ def page_of(report: Report) -> str:
         f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)
     )
     ran = (
-        f" while it ran: {report.active_seconds:,.0f} s of {report.seconds:,.0f} s"
+        f" while it ran: {report.active_seconds:,.0f} s of {report.whole_seconds:,.0f} s"
         if report.runs
         else ""
     )

@@ -132,6 +132,15 @@ class Report:
         return sum(ended - begun for begun, ended in self.active) / 1000 or self.seconds
 
     @property
+    def whole_seconds(self) -> float:
+        """The time from the beginning of the first process to the end of the last, at least ``seconds``."""
+        if not self.runs:
+            return self.seconds
+        last = max(each.at for each in self.runs)
+        first = min(each.begun for each in self.runs)
+        return max(self.seconds, (last - first) / 1000)
+
+    @property
     def rate(self) -> float:
         """The writes finished per second of ``active_seconds``."""
         return self.summary.done / self.active_seconds if self.active_seconds else 0.0

@@ -24,7 +24,8 @@ COLOURS = {
 # The drawing, in its own units: the page stretches it, and writes what is to be read beside it.
 _WIDE = 1000
 _HIGH = 200
-_TIMES = 4  # parts between the times below the timeline
+_TIMES = (4, 3, 2)  # parts between the times below the timeline, at most
+_SHORT = 60_000  # ms, below which parts of a second would be seen
 _EVENTS = 100  # that the table of runs has, at most
 _DAY = 86_400_000  # ms
 
@@ -150,11 +151,20 @@ def _still(report: Report, axis: Axis) -> Iterator[Html]:
 def _times(axis: Axis) -> Iterator[Html]:
     """Write times below the axis, with the day where the axis is longer than one."""
     span = axis.knots[-1].at - axis.knots[0].at
-    for number in range(_TIMES + 1):
-        place = number / _TIMES
+    parts = _parts_of(axis, span)
+    for number in range(parts + 1):
+        place = number / parts
         moment = moment_of(axis.time_at(place))
         yield filled(
             "time",
             x=100 * place,
             moment=moment if span > _DAY else moment[len("2026-05-01 ") :],
         )
+
+
+def _parts_of(axis: Axis, span: int) -> int:
+    """Return into how many parts the times divide *axis*, of *span* ms: of whole seconds, if it is short."""
+    if span >= _SHORT or axis.is_shortened:
+        return _TIMES[0]
+    whole = (parts for parts in _TIMES if span % (1000 * parts) == 0)
+    return next(whole, 1)

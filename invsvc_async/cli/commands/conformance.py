@@ -263,9 +263,13 @@ def _table(pair: Sequence[ClientRun], kept: int, *, is_terminal: bool) -> Table:
 
 
 def _add_numbers(shown: Table, name: str, numbers: Sequence[int]) -> None:
+    from rich.padding import Padding
+
     colour = _SHOULD_BE_ZERO.get(name)
     cells = [_cell(number, colour) for number in numbers]
-    shown.add_row(name, *cells, style="dim" if colour is None else "bold")
+    words = name.lstrip()
+    indented = Padding(words, (0, 0, 0, len(name) - len(words)))  # also where it wraps
+    shown.add_row(indented, *cells, style="dim" if colour is None else "bold")
 
 
 def _cell(number: int, colour: str | None) -> str:

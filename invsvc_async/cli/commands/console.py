@@ -35,7 +35,7 @@ _KINDS: Final[dict[str, StoreKind]] = {
     each.name: each for each in (BATCH, OUTBOX, JOURNAL)
 }
 _PLACE = "A batch, an outbox, a client's journal or an event store: a file, or postgresql://…"
-_KIND = "Which kind of store it is, if its address does not say it."
+_KIND = "batch, outbox, journal or events, if the address does not say it."
 _TABLE = "The table of an event store in PostgreSQL."
 _OPENED = (
     "Open the page in a browser, whose process shows the address to others, "
@@ -49,7 +49,7 @@ class ConsoleOptions:
 
     address: Annotated[str, argument(_PLACE, "ADDRESS", show_default=False)]
     kind: Annotated[
-        Literal["batch", "outbox", "journal", "events"] | None, option(_KIND)
+        Literal["batch", "outbox", "journal", "events"] | None, option(_KIND, "KIND")
     ] = None
     table: Annotated[str, option(_TABLE, "NAME")] = "invsvc_delivery"
     profile: Profile = None

@@ -35,6 +35,7 @@ from invsvc_async.cli.options import (
     confirm,
     misuse,
     number,
+    number_parser,
     option,
 )
 from invsvc_async.cli.output import (
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 _PAGE: Final = 100  # events read at once: each body may have 1 MiB
 _AGE: Final = re.compile(r"(\d+)([smhd])")
 _LARGEST: Final = 2**63 - 1  # id
+_id = number_parser(int, least=0, most=_LARGEST)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -204,7 +206,7 @@ class Choice(Filter):
 
     ids: Annotated[
         list[int] | None,
-        argument("Ids, as `list` shows them.", "[ID]...", max=_LARGEST),
+        argument("Ids, as `list` shows them.", "ID", parser=_id),
     ] = None
     all_: Annotated[bool, option("All that the other options select.")] = False
 
@@ -257,7 +259,7 @@ async def list_(
 
 @events.add
 async def show(
-    id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)],
+    id_: Annotated[int, argument("As `list` shows it.", "ID", parser=_id)],
     at: EventStoreOptions,
 ) -> int:
     """

@@ -215,6 +215,37 @@ def test_times_in_which_nothing_was_sent():
     )
 
 
+@pytest.mark.parametrize(
+    ("seconds", "times"),
+    [
+        (1, ["00:00:00", "00:00:01"]),
+        (2, ["00:00:00", "00:00:01", "00:00:02"]),
+        (6, ["00:00:00", "00:00:02", "00:00:04", "00:00:06"]),
+        (7, ["00:00:00", "00:00:07"]),
+        (8, ["00:00:00", "00:00:02", "00:00:04", "00:00:06", "00:00:08"]),
+    ],
+)
+def test_times_of_a_short_run(seconds, times):
+    """Below the timeline they are whole seconds at their places; none is written twice."""
+    sent = [Slice(1000 * at, Counter({Verdict.APPLIED: 1})) for at in range(seconds)]
+    page = page_of(Report(name="run.db", summary=Summary(), slices=sent))
+
+    assert re.findall(r'class="time" style="left:[\d.]+%">([\d:]+)<', page) == times
+
+
+def test_processes_that_ran_before_the_first_verdict():
+    """Their time is a part of the whole, which is not less than the time in which they ran."""
+    counts = Counter({Verdict.APPLIED: 10})
+    report = Report(
+        name="run.db",
+        summary=Summary(verdicts=counts),
+        slices=[Slice(8_000, counts)],
+        runs=[run_of(7, 0, 9)],
+    )
+
+    assert "1 a second while it ran: 9 s of 9 s" in page_of(report)
+
+
 def test_slices_are_chosen_for_times_with_sends():
     """A pause makes them no wider; without verdicts there are none, and there are not many more in any case."""
     seconds = {
