@@ -14,7 +14,6 @@ import asyncio
 import inspect
 import weakref
 from contextlib import suppress
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from invsvc_async.concurrency.cancellation import settle
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.keyed_run import KeyedRun
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store.claims import Claim, Seen
@@ -62,14 +61,14 @@ class _Asked(NamedTuple):
 
 class Claims:
     """
-    The statements of the runs of keys in this process, in *store*, the store of *journal*.
+    The statements of the runs of keys in this process, in *store*, the store of the journal of *life*.
 
     They claim together, in one statement; wait for runs of others, which notify them; and end, also after
     they were cancelled, before the next run of the key here.
     """
 
-    def __init__(self, journal: ClientJournal, store: Store) -> None:
-        self._journal = journal
+    def __init__(self, life: JournalLife, store: Store) -> None:
+        self._life = life
         self.store: Store = store
         self.ended: bool = False
         self._tasks: set[asyncio.Task[object]] = set()
@@ -85,15 +84,6 @@ class Claims:
         self._notifying: asyncio.Task[None] | None = None
         # lanes in which something has ended, of which other processes are to be notified
         self._to_notify: set[int] = set()
-
-    @property
-    def alone_since(self) -> float:
-        """
-        The local time since which only this process can have sent anything: the opening of a file.
-
-        ``inf`` if processes share the journal: there is no such time.
-        """
-        return inf if self._journal.is_shared else self._journal.opened
 
     async def claim(self, run: KeyedRun, entry: Entry) -> Claim:
         """
@@ -251,7 +241,7 @@ class Claims:
 
     async def while_open(self, waiting: Awaitable[object]) -> None:
         """Await *waiting*; raise ConfigurationError if the client is closed, or is meanwhile."""
-        core = self._journal.core
+        core = self._life.core
         assert core is not None
         if core.under_way.closed:
             if inspect.iscoroutine(waiting):
@@ -264,7 +254,7 @@ class Claims:
 
     async def wait(self, held: Held) -> None:
         """Wait until an entry is done, released, or its owner is silent."""
-        if self._listening is None and self._journal.is_shared:
+        if self._listening is None and self.store.is_shared:
             hearing = self.store.hear(_weakly(self._wake))
             self._listening = asyncio.get_running_loop().create_task(hearing)
         lane = held.entry.lane
@@ -292,7 +282,7 @@ class Claims:
         """Wake all waits for something in *lane*: here and, if others use the journal, in other processes."""
         if self._waiting:
             self._wake(str(lane))
-        if self._journal.has_company:
+        if self._life.has_company:
             self._to_notify.add(lane)
             if self._notifying is None or self._notifying.done():
                 self._notifying = asyncio.get_running_loop().create_task(

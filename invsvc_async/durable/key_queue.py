@@ -29,6 +29,7 @@ from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.key_claims import Claims
     from invsvc_async.durable.keyed_run import KeyedRun
     from invsvc_async.durable.store.order import Ahead
@@ -68,9 +69,10 @@ class Runs(Protocol):
 class Queue:
     """The order of the writes to each thing in the journal of *claims*, for the *runs* of this process."""
 
-    def __init__(self, runs: Runs, claims: Claims) -> None:
+    def __init__(self, runs: Runs, claims: Claims, life: JournalLife) -> None:
         self._runs = runs
         self._claims = claims
+        self._life = life
         self._store = claims.store
         self._unknown = UnknownWrites(self._store, runs.intent_in)
 
@@ -114,7 +116,7 @@ class Queue:
         for some in slices(not_closed_yet, MOST):
             unknown = await entries_at(self._store, some)
             await self._unknown.close_lines(
-                unknown, run.options, since=self._claims.alone_since
+                unknown, run.options, since=self._life.alone_since
             )
 
     async def _is_passed(

@@ -142,22 +142,24 @@ class Keys:
     def __init__(
         self, journal: ClientJournal, store: Store, named: Mapping[str, str]
     ) -> None:
-        self.journal: ClientJournal = journal
+        self._journal = journal
+        self._life = journal.life
         self.store: Store = store
-        self.claims: Claims = Claims(journal, store)
+        self.claims: Claims = Claims(journal.life, store)
         self._names = Namespaces(
             store, named=named.get("namespace"), same_mode="same_mode" in named
         )
         self.doubts: Doubts = Doubts(store, complete="complete" in named)
         self._runs: dict[str, _RunsHere] = {}  # by the keys of entries
         self._starts = StartOrder()
-        self._queue = Queue(self, self.claims)
+        self._queue = Queue(self, self.claims, journal.life)
 
     @property
     def core(self) -> ClientCore:
         """The state of the journal's client."""
-        assert self.journal.core is not None
-        return self.journal.core
+        core = self._life.core
+        assert core is not None
+        return core
 
     # --- what users call
 
@@ -175,7 +177,7 @@ class Keys:
         )
 
     async def _name(self, key: str, team: str | None) -> str:
-        await self.journal.open()
+        await self._life.open()
         return await self._names.name(key, team, self.core)
 
     async def outcome_of(self, key: str, team: str | None) -> AnyOutcome | None:
@@ -236,7 +238,7 @@ class Keys:
                 f"key: must be a key or an Intent, not a {type(key).__name__}"
             )
         if key.nonce is None:  # without a key of the user's own
-            return await self.journal.resolve(key, finding)
+            return await self._journal.resolve(key, finding)
         return await self._resolve(key.key, key.scope.team, finding, key.identity)
 
     async def _resolve(
@@ -248,7 +250,7 @@ class Keys:
         with self._runs_of(name) as runs:
             async with runs.lock:  # a run that begins here waits
                 await self.claims.until_end_is_stored(name)
-                mine = (await self.journal.own_lane()).token
+                mine = (await self._life.own_lane()).token
                 resolved = await resolve(
                     self.store, name, finding, key=key, identity=identity, mine=mine
                 )
@@ -262,7 +264,7 @@ class Keys:
             raise InvalidRequestError(
                 f"older_than: must be a number of seconds, not {older_than!r:.50}"
             )
-        await self.journal.open()
+        await self._life.open()
         entries = Entries(self.store, self.core)
         return await entries.prune(await entries.ago(older_than), unacknowledged=True)
 
@@ -346,7 +348,7 @@ class Keys:
         has_entry = awaited or spec.resumes is not None
         seen = await self._look(spec, name) if has_entry else None
         while True:
-            lane = await self.journal.own_lane()
+            lane = await self._life.own_lane()
             run = KeyedRun.of(spec, self.claims, lane, name, digest, called)
             run.start = start
             try:
@@ -408,7 +410,7 @@ class Keys:
 
     async def _look(self, spec: WriteSpec, name: str) -> Seen | None:
         """Return the entry of a key; raise ConfigurationError if it lacks the write that *spec* resumes."""
-        lane = await self.journal.own_lane()
+        lane = await self._life.own_lane()
         found = await self.claims.look(name, lane.token)
         resumes = spec.resumes
         if resumes is None:
@@ -533,7 +535,7 @@ class Keys:
 
         A file was opened only after its last process had ended; in a database, that is known from now on.
         """
-        return self.core.clock.now() if self.journal.is_shared else self.journal.opened
+        return self.core.clock.now() if self.store.is_shared else self._life.opened
 
     async def _send_first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any] | Seen:
         """
@@ -617,7 +619,7 @@ class Keys:
                 if await self.may_settle(entry, options, same_mode=same_mode):
                     settled.append(await self.settle(entry.key, options))
             except JournalError as error:
-                if not self.journal.is_shared or self.store.is_away(error):
+                if not self.store.is_shared or self.store.is_away(error):
                     raise
                 log.error("left in the journal: %s", error)
         return [outcome for outcome in settled if outcome is not None]
@@ -646,7 +648,7 @@ class Keys:
         with self._runs_of(name) as runs:
             async with runs.lock:
                 await self.claims.until_end_is_stored(name)
-                lane = await self.journal.own_lane()
+                lane = await self._life.own_lane()
                 match await self.claims.look(name, lane.token):
                     case Abandoned(entry=entry, sent=True):
                         run = KeyedRun.of_entry(

@@ -506,7 +506,7 @@ async def test_resolved_write_is_in_no_lane_of_its_process(service, address):
         service.script("journeys.update", "apply, then reset")
         service.script("journeys.get", "403")
         assert (await rename(client, "new", "new").outcome()).verdict is Verdict.UNKNOWN
-        own = (await journal_of(client).own_lane()).number
+        own = (await journal_of(client).life.own_lane()).number
         lanes = "SELECT lane FROM {s}entries"
         assert [lane for (lane,) in await rows_of(client, lanes)] == [own]
         await client.resolve("new", applied=True, **BY)
