@@ -69,7 +69,7 @@ async def under_way(service, client, key="k"):
     running = asyncio.create_task(create(client, key).outcome())
     await service.arrived("webhooks.create", before + 1)
     [name] = [
-        each for each in journal_of(client).keys._runs if each.endswith(f" {key}")
+        each for each in journal_of(client).keys._runs._runs if each.endswith(f" {key}")
     ]
     try:
         yield await claims_of(client).look(name)

@@ -497,8 +497,8 @@ async def test_resume_while_another_process_does_the_write_anew(
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
         keys, waiting = (journal_of(each).keys for each in (one, other))
-        [name] = keys._runs
-        intent = await keys.intent_in((await keys.claims.look(name)).entry)
+        [name] = keys._runs._runs
+        intent = await keys._stored.intent_in((await keys.claims.look(name)).entry)
 
         async def until_done_anew(_found):
             waits.set()
