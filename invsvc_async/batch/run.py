@@ -23,6 +23,7 @@ from invsvc_async.concurrency.async_iterable import OnlyAsync
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.records import verdict_and_record
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store.lists import count_open
 from invsvc_async.durable.store.restored import close_restored
 from invsvc_async.errors import InvalidRequestError
 
@@ -115,7 +116,7 @@ class Run(OnlyAsync):
         ):
             return late
         if self._engine.complete and self._input_began is not None:
-            await self._batch.entries.close_inputs(self._input_began)
+            await self._batch.entries.inputs.close_of_dead(self._input_began)
         self._report()
         await self.end()
         if (failure := self._engine.take_failure()) is not None:
@@ -208,10 +209,10 @@ class Run(OnlyAsync):
         there.
         """
         entries = self._batch.entries
-        now = await entries.now()
+        now = await entries.inputs.now()
         pause = _SOON
         await entries.store.tell(BEAT)  # Those that live show it at once.
-        while await entries.is_undecided(now, self._dispatcher.leases.name):
+        while await entries.inputs.is_undecided(now, self._dispatcher.leases.name):
             await asyncio.sleep(pause)
             pause = min(2 * pause, entries.store.silence / 4)
 
@@ -285,7 +286,7 @@ class Run(OnlyAsync):
     async def _feed(self) -> None:
         entries = self._batch.entries
         async with sound(
-            self._writes, self._batch.client, entries.checkpoint
+            self._writes, self._batch.client, entries.inputs.checkpoint
         ) as writes:
             summary = await summary_of(entries)
             self._dispatcher.earlier.has_any = summary.done > 0
@@ -319,7 +320,7 @@ class Run(OnlyAsync):
         entries = self._batch.entries
         name = self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
-        self._input_began = begun = await entries.begin_input(name)
+        self._input_began = begun = await entries.inputs.begin(name)
         may_know = summary.total > 0
         intake = self._intake = Intake(
             self._batch.sending, entries, may_know=may_know, begun=begun
@@ -342,14 +343,14 @@ class Run(OnlyAsync):
                         raise InvalidRequestError(error.problems, hint=_AMID) from error
                     await self._store(intake, asked, reached)
                     await self._room()
-            await entries.end_input(name)
+            await entries.inputs.end(name)
         self._dispatcher.end_input()
 
     async def _room(self) -> None:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
         while True:
             if self._dispatcher.leases.living > 1:
-                if await self._batch.entries.count_open() < _AHEAD:
+                if await count_open(self._batch.entries.store) < _AHEAD:
                     return
                 await asyncio.sleep(_LOOK)
             elif await set_within(self._dispatcher.caught_up, _LOOK):
@@ -369,7 +370,7 @@ class Run(OnlyAsync):
             return
         new = {each.entry.key: each for each in asked if each.entry is not None}
         self._warn_of_lost_secrets(new.values())
-        added = await entries.add(made, dispatcher.leases.name, reached)
+        added = await entries.inputs.add(made, dispatcher.leases.name, reached)
         # Others have been stored meanwhile, by other processes.
         for key, known in added.others.items():
             intake.meet(known, new[key])

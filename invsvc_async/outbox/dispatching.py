@@ -68,7 +68,7 @@ class Dispatching:
         self._is_running = True
         send = partial(self._send, grace)
         tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]
-        if self._entries.is_shared:
+        if self._entries.store.is_shared:
             tasks.append(asyncio.create_task(self._changes.tell_others()))
         if on_result is not None:
             deliver = partial(self._deliver, on_result)

@@ -30,8 +30,9 @@ from invsvc_async.outbox.caller_connections import run_now
 from invsvc_async.outbox.changes import VerdictChanges
 from invsvc_async.outbox.consumers import Consumers
 from invsvc_async.outbox.dispatching import Dispatching
+from invsvc_async.outbox.entries import OutboxEntries
 from invsvc_async.outbox.opening import OutboxOpening
-from invsvc_async.outbox.postgres import PostgresOutbox
+from invsvc_async.outbox.postgres import PostgresEnqueuing
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import check_path, is_postgres
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entry import Entry
     from invsvc_async.models.common import Model
-    from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
@@ -225,8 +225,8 @@ class Outbox(Uncopied):
         due = _epoch_ms(not_before)
         spec = self._accepted(write)
         self._opening.check_open()
-        new = self._store.new(spec, due)
-        await self._store.insert(connection, new)
+        new = self._store.enqueuing.new(spec, due)
+        await self._store.enqueuing.insert(connection, new)
         return new.key
 
     # Any: of any operation
@@ -255,9 +255,10 @@ class Outbox(Uncopied):
         due = _epoch_ms(not_before)
         spec = self._accepted(write)
         self._opening.check_writing()
-        new = self._store.new(spec, due, apart=True)
+        new = self._store.enqueuing.new(spec, due, apart=True)
         core = self._sending.core
-        run_now(connection, self._store.database, self._store.enqueue_there(core, new))
+        enqueuing = self._store.enqueuing
+        run_now(connection, enqueuing.database, enqueuing.enqueue_there(core, new))
         return new.key
 
     async def send(self, write: Write[T]) -> T:
@@ -279,8 +280,8 @@ class Outbox(Uncopied):
         """
         spec = self._accepted(write)
         self._opening.check_open()
-        new = self._store.new(spec)
-        if not await self._store.insert(None, new):
+        new = self._store.enqueuing.new(spec)
+        if not await self._store.enqueuing.insert(None, new):
             await self._store.do_again([new.key], verdicts=_DONE_ANEW)
         outcome: Outcome[T] = await self._outcome_of(new.key, is_there=True)
         return value_of(write, outcome)
@@ -488,9 +489,9 @@ def outbox_at(
 ) -> OutboxEntries:
     """Return the entries of *core* at *path*, not open yet. The settings are those of ``Outbox.open``."""
     if is_postgres(str(path)):
-        return PostgresOutbox(
-            store_at(path, "outbox", **how), core, same_mode=same_mode
-        )
+        store = store_at(path, "outbox", **how)
+        enqueuing = PostgresEnqueuing(store, same_mode=same_mode)
+        return OutboxEntries(store, core, enqueuing, same_mode=same_mode)
     check_path(str(path), "outbox")
     if str(path) in ("", ".", ":memory:"):
         raise ConfigurationError(

@@ -195,7 +195,7 @@ async def test_verdict_that_another_process_has_stored(
     ):
         if not is_told:
             # reaches: a notice that is lost
-            monkeypatch.setattr(there, "_tell", asyncio.Event().wait)
+            monkeypatch.setattr(there._changes, "tell_others", asyncio.Event().wait)
         looking = here.wait("a"), here.wait("b"), anext(results := here.results())
         waiting = asyncio.gather(*looking)
         await asyncio.sleep(0.2)  # sleeps: so that all three wait; nothing tells
