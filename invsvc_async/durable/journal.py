@@ -311,7 +311,7 @@ class ClientJournal:
                 try:
                     await self._left.take(lane, credential)
                 except (asyncio.CancelledError, JournalError):
-                    self.keys.claims.start(self._move_taken())
+                    self.keys.claims.ends.start(self._move_taken())
                     raise
 
     async def _move_taken(self) -> None:

@@ -78,7 +78,7 @@ class Queue:
             await take_claims(run.options.core.writes, self._store, [run.thing])
         learn(run.options, [Left(run.thing, ahead.team, ahead.state, ahead.stamp)])
         if ahead.has_unknown:
-            await self._claims.while_open(self._close_lines(run, run.thing))
+            await self._claims.waits.while_open(self._close_lines(run, run.thing))
         run.waited += clock.now() - begun
 
     async def _until_none_ahead(self, run: KeyedRun, thing: str) -> Ahead:
@@ -121,7 +121,7 @@ class Queue:
             return False
         match found:
             case Held():
-                await self._claims.wait(found)
+                await self._claims.waits.wait(found)
                 return False
             case Abandoned(sent=False):
                 return await self._is_passed_unsent(run, ahead, found.entry, until)
@@ -148,7 +148,7 @@ class Queue:
         is_before_last_effect = ahead.place <= ahead.last
         may_be_sent_yet = not (is_before_last_effect or ahead.is_overtaken)
         if may_be_sent_yet and asyncio.get_running_loop().time() < until:
-            await self._claims.while_open(asyncio.sleep(_LOOK))
+            await self._claims.waits.while_open(asyncio.sleep(_LOOK))
             return False
         if entry.lane in (FREED, ENDED):
             return True

@@ -64,7 +64,7 @@ class KeyRuns:
         """Wait until the run of the key that has begun here ends, whatever came of it."""
         runs = self._runs.get(name)
         if runs is not None:
-            await self._claims.while_open(runs.ended.wait())
+            await self._claims.waits.while_open(runs.ended.wait())
 
 
 def outcome_since(

@@ -111,7 +111,7 @@ class KeySteps:
         digest = digests_of(spec)
         # Whether this run has met another one of its write, whose verdict it returns, whatever that is.  The
         # first such run is the last one here, if its verdict was still to be stored.
-        awaited = await self.claims.until_end_is_stored(name)
+        awaited = await self.claims.ends.until_stored(name)
         has_entry = awaited or spec.resumes is not None
         seen = await self._look(spec, name) if has_entry else None
         while True:
@@ -158,7 +158,7 @@ class KeySteps:
             case Finished() as done:
                 return await self._reopen_and_run(run, spec, done.entry)
             case Held() as held:
-                await self.claims.wait(held)
+                await self.claims.waits.wait(held)
                 return None
             case Abandoned(entry=entry):
                 return await self._take_and_run(run, spec, entry)
@@ -191,7 +191,7 @@ class KeySteps:
         """
         has_all = not (await self.doubts.mark()).is_open
         if run.start is not None:
-            await self.claims.while_open(self.starts.until_first(run.start))
+            await self.claims.waits.while_open(self.starts.until_first(run.start))
         # A later create of the same URL may be under way, so an untagged create waits in any case.
         may_be_next = run.thing is None or not run.creates
         if not (has_all and may_be_next and _is_sent_at_once(spec, run.thing)):

@@ -198,7 +198,7 @@ class Keys:
             raise is_being_done(key)
         with self._runs.of(name) as runs:
             async with runs.lock:  # a run that begins here waits
-                await self.claims.until_end_is_stored(name)
+                await self.claims.ends.until_stored(name)
                 mine = (await self._life.own_lane()).token
                 resolved = await resolve(
                     self._store, name, finding, key=key, identity=identity, mine=mine
@@ -243,7 +243,7 @@ class Keys:
                 # The run before this one claims the key, so later starts need not wait for this one.
                 if start is not None:
                     start.leave()
-                await self.claims.while_open(runs.lock.acquire())
+                await self.claims.waits.while_open(runs.lock.acquire())
             else:
                 # The lock is free: there is no wait that a close of the client would have to end.
                 await runs.lock.acquire()

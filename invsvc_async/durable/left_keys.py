@@ -64,7 +64,7 @@ class LeftKeys:
             return None
         with self._runs.of(name) as runs:
             async with runs.lock:
-                await self._claims.until_end_is_stored(name)
+                await self._claims.ends.until_stored(name)
                 lane = await self._life.own_lane()
                 match await self._claims.look(name, lane.token):
                     case Abandoned(entry=entry, sent=True):

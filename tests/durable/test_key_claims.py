@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.durable import journal, key_claims
+from invsvc_async.durable import journal, run_ends
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.keyed_run import KeyedRun
@@ -139,8 +139,8 @@ async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shar
             one, "SELECT key FROM {s}entries WHERE lane = $1", lane.number
         )
         assert not any(key.endswith(" new") for (key,) in rows)
-        claims.end_run(found.entry.key, lane)
-        await claims.until_end_is_stored(found.entry.key)
+        claims.ends.end_run(found.entry.key, lane)
+        await claims.ends.until_stored(found.entry.key)
         await owner(one, lane.token, lane.number)
 
 
@@ -149,8 +149,8 @@ async def test_zombie_releases_nothing_that_another_has(service, shared):
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         mine = await journal_of(one).life.own_lane()
         await owner(other, "thief.1", mine.number)
-        claims_of(one).end_run(found.entry.key, mine)
-        await claims_of(one).until_end_is_stored(found.entry.key)
+        claims_of(one).ends.end_run(found.entry.key, mine)
+        await claims_of(one).ends.until_stored(found.entry.key)
         assert (await claims_of(other).look(found.entry.key)).entry.lane == mine.number
         await owner(other, mine.token, mine.number)
 
@@ -168,8 +168,8 @@ async def test_verdict_is_reopened_once(service, shared):
         lanes = [await journal_of(each).life.own_lane() for each in (one, other)]
         assert await claims.reopen(seen.entry, State.TO_DO, lanes[0])
         assert not await claims.reopen(seen.entry, State.TO_DO, lanes[1])
-        claims.end_run(name, lanes[0])
-        await claims.until_end_is_stored(name)
+        claims.ends.end_run(name, lanes[0])
+        await claims.ends.until_stored(name)
         assert (await rename(other, "x", "k").outcome()).applied
         assert not await claims.reopen(seen.entry, State.TO_DO, lanes[0])
     assert len(service.ledger.effects("journeys.update")) == 1
@@ -537,7 +537,7 @@ async def test_entry_is_released_once_the_database_is_back(
     service, shared, monkeypatch
 ):
     """It was away when the run was cancelled: this process has the entry, and would have it until it ends."""
-    monkeypatch.setattr(key_claims, "_AGAIN", 0.05)
+    monkeypatch.setattr(run_ends, "_AGAIN", 0.05)
     async with two(service, shared, timeout=SOON) as (one, other):
         store, fails = store_beneath(one), 4
         rows = store.rows
@@ -636,7 +636,7 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(
     service, shared, monkeypatch
 ):
     """A journal that can be read, and not written, as after a switch to a replica, is an error."""
-    monkeypatch.setattr(key_claims, "_TO_LEAVE", 0.2)
+    monkeypatch.setattr(run_ends, "_TO_LEAVE", 0.2)
     async with two(service, shared) as (one, _):
         store = store_beneath(one)
         rows = store.rows

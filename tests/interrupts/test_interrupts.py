@@ -37,7 +37,7 @@ FUNCTIONS = (
     "Writer._put", "Writer._hand_over", "Writer._committed", "_Job.resolve", "Writer.end",
     "JournalLife._open", "JournalLife._close", "Claims._claim_all", "Claims._choose", "_answer",
     "KeyedRun.sending", "KeyedRun.settled",
-    "KeyedRun.let_go", "Claims.end_run", "Write._driven", "Awaiters.end_run",
+    "KeyedRun.let_go", "RunEnds.end_run", "Write._driven", "Awaiters.end_run",
     "RunRecord.mark", "RunRecord.add", "WritePlace.take", "Driver._start", "_store_send", "_note_verdict",
 )  # fmt: skip
 
