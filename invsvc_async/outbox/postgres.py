@@ -47,7 +47,9 @@ class PostgresEnqueuing(Enqueuing):
         """Return the schema of the outbox of *core*, and store the common part of *new* there."""
         base_url = core.base_url
         mine = core.credential.fingerprint(core.base_url) or ""
-        schema = yield from self._base.find(base_url, mine, same_mode=self._same_mode)
+        schema = yield from self._base.schemas.find(
+            base_url, mine, same_mode=self._same_mode
+        )
         if schema is None:
             raise not_there(core)
         if new.not_before is not None and not (yield can_have_times(schema)):

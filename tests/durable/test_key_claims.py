@@ -256,7 +256,7 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
         racing = asyncio.gather(
             *(create(client).outcome() for client in (one, other) for _ in range(500))
         )
-        waits = [claims_of(client) for client in (one, other)]
+        waits = [claims_of(client).waits for client in (one, other)]
         await until(lambda: any(each._waiting for each in waits) or racing.done())
         has_waited = any(each._waiting for each in waits)
         outcomes = await racing
