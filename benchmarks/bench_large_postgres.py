@@ -84,6 +84,7 @@ async def measure(address: str) -> None:
     from invsvc_async import Verdict
     from invsvc_async.batch.entries import entries_of, summary_of
     from invsvc_async.concurrency.clock import SystemClock
+    from invsvc_async.durable.entries import lane_of, reopen_all
     from invsvc_async.durable.entry import Entry, State
     from invsvc_async.durable.leases import Leases
 
@@ -92,25 +93,25 @@ async def measure(address: str) -> None:
     store = journal.store
     last = (await store.rows("SELECT max(seq) FROM {s}entries"))[0][0]
     keys = [f"row-{n}" for n in range(last // 2, last // 2 + 200)]
-    await journal.known(["row-1"])
-    await timed("resume: look up 200 keys of the input", journal.known(keys))
+    await journal.inputs.known(["row-1"])
+    await timed("resume: look up 200 keys of the input", journal.inputs.known(keys))
     new = [
         Entry(
             key=f"new-{last}-{n}", digest="", state=State.TO_DO, operation="x", intent="{}", thing=f"/x/{n}",
-            lane=journal.lane_of("", f"/x/{n}"),
+            lane=lane_of("", f"/x/{n}", journal.lanes),
         )
         for n in range(200)
     ]  # fmt: skip
     leases = Leases(store, SystemClock(), gives=True)
     await leases.beat()
     await leases.take(journal.lanes)
-    await timed("add 200 writes", journal.add(new, leases.name, None))
+    await timed("add 200 writes", journal.inputs.add(new, leases.name, None))
     # passes what `undo` has left in the index
     await store.open_in(dict.fromkeys(leases.lanes, 0), (), 200)
     await timed("read them", store.open_in(dict.fromkeys(leases.lanes, 0), (), 200))
 
     async def finish() -> None:
-        numbers = await journal.known([entry.key for entry in new])
+        numbers = await journal.inputs.known([entry.key for entry in new])
         for entry in new:
             done = Entry(
                 seq=numbers[entry.key].seq, key=entry.key, state=State.DONE, operation="x", verdict="applied",
@@ -125,7 +126,7 @@ async def measure(address: str) -> None:
     await timed("retry one unknown write", journal.do_again(["row-9000"]))
     await timed(
         f"retry {last // 1000 - 1:,} unknown writes",
-        journal.reopen_all([Verdict.UNKNOWN], newest=False),
+        reopen_all(journal, [Verdict.UNKNOWN], newest=False),
     )
     await leases.leave()
     await leases.end()

@@ -29,6 +29,7 @@ from invsvc_async.batch.result import (
 )
 from invsvc_async.batch.sending import Sending
 from invsvc_async.concurrency.uncopied import Uncopied
+from invsvc_async.durable.entries import reopen_all
 from invsvc_async.durable.entry import State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
@@ -235,7 +236,7 @@ class Batch(Uncopied):
         Raises:
             ConfigurationError: The journal is a file: use :meth:`run`. Or a run of this batch is under way.
         """
-        if not self.entries.is_shared:
+        if not self.entries.store.is_shared:
             raise ConfigurationError(
                 "work: a journal in a file cannot be shared. Use run(), or a journal at postgresql://…."
             )
@@ -359,7 +360,7 @@ class Batch(Uncopied):
             raise InvalidRequestError(
                 "retry: nothing is chosen", hint="Pass verdict, failed or keys."
             )
-        return await self.entries.reopen_all(sorted(wanted), newest=force)
+        return await reopen_all(self.entries, sorted(wanted), newest=force)
 
     async def resolve(
         self,
@@ -399,7 +400,7 @@ class Batch(Uncopied):
             ConfigurationError: A run of this batch is under way.
         """
         self._check_idle("close_input", "Stop it first.")
-        return await self.entries.close_inputs()
+        return await self.entries.inputs.close_of_dead()
 
     async def prune(self, *, done_before: datetime) -> int:
         """

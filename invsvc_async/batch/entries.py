@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
@@ -12,7 +12,7 @@ import attrs
 import msgspec
 
 from invsvc_async.api.operations import TABLE
-from invsvc_async.batch.file_check import Checkpoint
+from invsvc_async.batch.input_notes import InputNotes
 from invsvc_async.batch.replaced import count_replaced, with_replacements
 from invsvc_async.batch.result import (
     Result,
@@ -21,12 +21,10 @@ from invsvc_async.batch.result import (
     kept_outcome,
     outcome_in,
 )
-from invsvc_async.durable.entries import Entries
+from invsvc_async.durable.entries import Entries, counts_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_and_record
 from invsvc_async.durable.store import inputs, lists
-from invsvc_async.durable.store.adding import KnownEntry, known_of
-from invsvc_async.durable.store.facts import now_of
 from invsvc_async.durable.store.members import with_status
 from invsvc_async.durable.store.opening import store_at
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -35,15 +33,16 @@ from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.storage.address import is_postgres, user_in, without_login
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from invsvc_async.durable.store.inputs import Added
+    from invsvc_async.batch.file_check import Checkpoint
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.transport.client_core import ClientCore
 
 
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _PAGE = 500  # entries that are done, read at once
-_CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
 _WITH_SECRET = [
     each.name
     for each in TABLE
@@ -60,69 +59,16 @@ _SHOWN = (*_WHICH, *_SERVER, *_TLS, "target_session_attrs")
 class BatchEntries(Entries):
     """The writes of one batch."""
 
-    # --- the input
+    def __init__(
+        self, store: Store, core: ClientCore | None = None, *, same_mode: bool = False
+    ) -> None:
+        super().__init__(store, core, same_mode=same_mode)
+        self.inputs: InputNotes = InputNotes(store)
 
-    async def known(self, keys: Iterable[str]) -> dict[str, KnownEntry]:
-        """Return what the journal has under *keys*, at most 256."""
-        return await known_of(self.store, [*keys])
 
-    async def add(
-        self, entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None
-    ) -> Added:
-        """
-        Store new *entries*, at most 256, in their order.
-
-        With them, store how far their file was read, and that the process *reader* reads it: another one may
-        have closed its input while it was silent.
-        """
-        text = None if checkpoint is None else msgspec.json.encode(checkpoint).decode()
-        return await inputs.add_part(
-            self.store, entries, reader, text, checkpoint_fact=_CHECKPOINT
-        )
-
-    async def checkpoint(self) -> Checkpoint | None:
-        """Return how far the latest input was taken in, if all its lines have keys."""
-        text = await self.facts.get(_CHECKPOINT)
-        with suppress(msgspec.MsgspecError):  # damaged: the file is read from its start
-            return None if text is None else msgspec.json.decode(text, type=Checkpoint)
-        return None
-
-    async def begin_input(self, reader: str) -> float:
-        """Note that the process *reader* reads an input; return the time of the store's clock, in seconds."""
-        await inputs.begin(self.store, reader)
-        return await self.now()
-
-    async def end_input(self, reader: str) -> None:
-        """Note that *reader* has read its input to the end."""
-        await inputs.end(self.store, reader)
-
-    async def close_inputs(self, before: float = inputs.FOREVER) -> int:
-        """
-        Mark the inputs of processes that are gone as read, as far as they were; return how many.
-
-        Only those that were begun *before* a time of the store's clock, in seconds.
-        """
-        return await inputs.close_of_dead(self.store, before)
-
-    async def count_open(self) -> int:
-        """Count the entries that are not done."""
-        return await lists.count_open(self.store)
-
-    async def now(self) -> float:
-        """Return the time of the store's clock, in seconds."""
-        return await now_of(self.store)
-
-    async def is_undecided(self, since: float, name: str) -> bool:
-        """
-        Return whether another process than *name* may be gone: it gave no sign of life *since* (store's s).
-
-        One that has neither results nor an input does not matter.
-        """
-        return await inputs.is_undecided(self.store, since, name)
-
-    async def has_secrets(self) -> bool:
-        """Return whether the answer to a write that is not done has a secret."""
-        return await lists.has_open(self.store, _WITH_SECRET)
+async def has_secrets(entries: BatchEntries) -> bool:
+    """Return whether the answer to a write of *entries* that is not done has a secret."""
+    return await lists.has_open(entries.store, _WITH_SECRET)
 
 
 async def summary_of(entries: Entries) -> Summary:
@@ -130,7 +76,7 @@ async def summary_of(entries: Entries) -> Summary:
     states: Counter[int] = Counter()
     verdicts: Counter[Verdict] = Counter()
     lost = overtaken = replaced = 0
-    for state, verdict, flags, many in await entries.counts():
+    for state, verdict, flags, many in await counts_of(entries):
         states[state] += many
         if state == State.DONE:
             verdicts[Verdict(verdict)] += many
@@ -192,7 +138,7 @@ def result_of(entries: Entries, entry: Entry) -> Result:
 
 async def workers_of(entries: Entries) -> list[Worker]:
     """Return the processes of the last day that send *entries*, the longest-running first."""
-    if not entries.is_shared:
+    if not entries.store.is_shared:
         raise ConfigurationError(
             "workers: a file has none, because one process uses it. Use postgresql://…."
         )
@@ -239,7 +185,7 @@ async def checkpoint_at(path: str | Path) -> Checkpoint | None:
     ):  # the journal is opened later, which says what is wrong
         return None
     async with aclosing(entries):
-        return await entries.checkpoint()
+        return await entries.inputs.checkpoint()
 
 
 def entries_of(path: str | Path, **settings: bool) -> BatchEntries:

@@ -90,9 +90,9 @@ async def until_decided(entries: BatchEntries, process: str) -> None:
     The processes of a batch end at about the same time, so one that was silent just now may still be
     there.
     """
-    now = await entries.now()
+    now = await entries.inputs.now()
     pause = _SOON
     await entries.store.tell(BEAT)  # Those that live show it at once.
-    while await entries.is_undecided(now, process):
+    while await entries.inputs.is_undecided(now, process):
         await asyncio.sleep(pause)
         pause = min(2 * pause, entries.store.silence / 4)

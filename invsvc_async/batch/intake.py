@@ -13,6 +13,7 @@ import msgspec
 from invsvc_async.batch.file_check import Met
 from invsvc_async.batch.sending import content_of, new_entry
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.durable.entries import lane_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.writes.new_intent import intent_of
@@ -153,7 +154,7 @@ class Intake:
         for write in writes:
             _close(write)
         asked = {each.key: each for each in map(self._asked, writes)}
-        known = await self._entries.known(asked) if self._may_know else {}
+        known = await self._entries.inputs.known(asked) if self._may_know else {}
         met = [
             asked[key] for key, found in known.items() if self.meet(found, asked[key])
         ]
@@ -215,7 +216,7 @@ class Intake:
         asked.entry = entry = new_entry(
             spec, intent, entries.store.commons, asked.digest
         )
-        entry.lane = entries.lane_of(entry.key, entry.thing)
+        entry.lane = lane_of(entry.key, entry.thing, entries.lanes)
         return asked
 
 

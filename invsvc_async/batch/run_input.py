@@ -11,6 +11,7 @@ from invsvc_async.batch.file_check import Checkpoint, FileWrites, Writes, sound
 from invsvc_async.batch.intake import Asked, Intake, chunks
 from invsvc_async.batch.run_status import TOTAL
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.durable.store.lists import count_open
 from invsvc_async.durable.store.restored import close_restored
 from invsvc_async.errors import InvalidRequestError
 
@@ -68,13 +69,13 @@ class RunInput:
     async def close_others(self) -> None:
         """Close the inputs, begun before this one, of processes that are gone: it has their writes too."""
         if self._began is not None:
-            await self._entries.close_inputs(self._began)
+            await self._entries.inputs.close_of_dead(self._began)
 
     async def feed(self) -> None:
         """Check the input and store it, and send what is open meanwhile, until the run is over."""
         entries = self._entries
         async with sound(
-            self._writes, self._sending.client, entries.checkpoint
+            self._writes, self._sending.client, entries.inputs.checkpoint
         ) as writes:
             summary = await summary_of(entries)
             self._dispatcher.earlier.has_any = summary.done > 0
@@ -105,7 +106,7 @@ class RunInput:
         entries = self._entries
         name = self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
-        self._began = begun = await entries.begin_input(name)
+        self._began = begun = await entries.inputs.begin(name)
         may_know = summary.total > 0
         intake = self._intake = Intake(
             self._sending, entries, may_know=may_know, begun=begun
@@ -128,7 +129,7 @@ class RunInput:
                         raise InvalidRequestError(error.problems, hint=_AMID) from error
                     await self._store(intake, asked, reached)
                     await self._until_wanted()
-            await entries.end_input(name)
+            await entries.inputs.end(name)
         self._dispatcher.engine.feeding.end_input()
         self._dispatcher.input.close()
 
@@ -136,7 +137,7 @@ class RunInput:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
         while True:
             if self._dispatcher.leases.living > 1:
-                if await self._entries.count_open() < _AHEAD:
+                if await count_open(self._entries.store) < _AHEAD:
                     return
                 await asyncio.sleep(_LOOK)
             elif await set_within(self._dispatcher.news.caught_up, _LOOK):
@@ -156,7 +157,7 @@ class RunInput:
             return
         new = {each.entry.key: each for each in asked if each.entry is not None}
         self._warn_of_lost_secrets(new.values())
-        added = await entries.add(made, dispatcher.leases.name, reached)
+        added = await entries.inputs.add(made, dispatcher.leases.name, reached)
         # Others have been stored meanwhile, by other processes.
         for key, known in added.others.items():
             intake.meet(known, new[key])

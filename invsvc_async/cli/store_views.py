@@ -280,9 +280,11 @@ def _words(value: object) -> str:
 async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     """Return why an open write has no verdict yet, and who has it."""
     from invsvc_async.batch.run_status import RUN, statuses_in
+    from invsvc_async.durable.entries import owner_of_lane
+    from invsvc_async.durable.store.order import keys_before
 
-    ahead = await entries.ahead_of(entry)
-    owner = await entries.owner_of(entry.lane)
+    ahead = await keys_before(entries.store, entry.thing, entry.place)
+    owner = await owner_of_lane(entries.store, entry.lane)
     runs = statuses_in(await entries.facts.beginning(RUN))[
         : None if entries.lanes > 1 else 1
     ]

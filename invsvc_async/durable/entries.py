@@ -18,14 +18,13 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.store import due, lists
 from invsvc_async.durable.store.adding import known_of
-from invsvc_async.durable.store.conditions import aside_of, lane_of
+from invsvc_async.durable.store.conditions import aside_of, lane_of as lane_with
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.due import NotDue
 from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.migrations import WITH_DUE_TIMES
 from invsvc_async.durable.store.opening import Store, store_at, without_names
-from invsvc_async.durable.store.order import keys_before
 from invsvc_async.durable.store.reopening import reopen, reopen_keyed
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.errors import InvalidRequestError
@@ -99,18 +98,6 @@ class Entries:
         """Store everything and close it."""
         await self.store.aclose()
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether several processes may send them."""
-        return self.store.is_shared
-
-    def lane_of(self, key: str, thing: str | None) -> int:
-        """Return the lane of a write: all writes to one thing are in the same."""
-        if self.lanes == 1:
-            return 1
-        name = (thing or key).encode(errors="surrogatepass")
-        return 1 + int.from_bytes(blake2b(name, digest_size=8).digest()) % self.lanes
-
     async def hear(self, woken: Callable[..., None]) -> None:
         """
         Call *woken* with the number of each lane that has something new, until cancelled.
@@ -130,20 +117,9 @@ class Entries:
         found = await self.store.open_in(
             dict.fromkeys(range(1, self.lanes + 1), 0), (), limit
         )
-        if self._may_have_times:
+        if _may_have_times(self.store):
             found += await due.first(self.store, self.lanes, limit)
         return sorted(found, key=attrgetter("seq"))[:limit]
-
-    @property
-    def _may_have_times(self) -> bool:
-        """Whether some of them may wait for their time."""
-        return self.store.how.kind == "outbox" and self.store.version >= WITH_DUE_TIMES
-
-    async def not_due(self, most: int) -> NotDue:
-        """Count the entries whose time has not come, up to *most*."""
-        if not self._may_have_times:
-            return NotDue(0, None)
-        return await due.count(self.store, self.lanes, most)
 
     # --- for people
 
@@ -158,7 +134,7 @@ class Entries:
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*."""
         found = await entry_of(self.store, key)
-        return None if found is None else (await self._told([found]))[0]
+        return None if found is None else (await _told(self.store, [found]))[0]
 
     async def first(
         self, limit: int, state: str | None, labels: Mapping[str, str] = NO_LABELS
@@ -169,8 +145,10 @@ class Entries:
         With *labels*, only those that have all of them.
         """
         if state == "open" and not labels:
-            return await self._told(await self.not_done(limit))
-        return await self._told(await lists.first(self.store, state, limit, labels))
+            return await _told(self.store, await self.not_done(limit))
+        return await _told(
+            self.store, await lists.first(self.store, state, limit, labels)
+        )
 
     async def count(
         self, state: str | None, most: int, labels: Mapping[str, str] = NO_LABELS
@@ -189,48 +167,11 @@ class Entries:
         del labels
         return 0
 
-    async def counts(self) -> Sequence[Cell]:
-        """Count all entries by state, verdict (or "") and flags."""
-        return [
-            *await lists.counts(self.store),
-            (int(State.TO_DO), "", 0, await self.waiting()),
-        ]
-
     async def done(
         self, verdict: Verdict | None, after: int, limit: int
     ) -> list[Entry]:
         """Return the next page of entries that are done."""
         return await lists.done(self.store, verdict, after, limit)
-
-    async def latest(self, verdict: Verdict, limit: int) -> list[Entry]:
-        """Return the last entries with *verdict*, which is not APPLIED."""
-        return await lists.latest(self.store, verdict, limit)
-
-    async def ahead_of(self, entry: Entry) -> list[str]:
-        """Return the keys of the writes for which *entry* waits: earlier ones to the same thing."""
-        return await keys_before(self.store, entry.thing, entry.place)
-
-    async def owner_of(self, lane: int) -> Owner | None:
-        """Return who has *lane*, if anybody has."""
-        found = await lists.owner_of(self.store, lane_of(lane))
-        if found is None:
-            return None
-        if isinstance(self.store, SqliteStore):  # one process has all lanes
-            return _owner_of_file(self.store.path)
-        said = json.loads(found.status or "{}")
-        return Owner(said.get("host"), said.get("pid"), found.is_alive, found.silent)
-
-    async def _told(self, entries: list[Entry]) -> list[Entry]:
-        """Note in *entries* what people see of each: times, labels, whether its verdict was acknowledged."""
-        known = await lists.notes_of(self.store, [entry.seq for entry in entries])
-        for entry in entries:
-            entry.added_at, unheard, entry.labels, entry.not_before = known.get(
-                entry.seq, (None, False, entry.labels, entry.not_before)
-            )
-            # A client's journal deletes those under made-up keys then; they are without digests.
-            is_kept = entry.state is State.DONE and entry.digest != ""
-            entry.heard = is_kept and not unheard
-        return entries
 
     async def do_again(
         self,
@@ -255,35 +196,6 @@ class Entries:
             script = partial(self._reopen, some, [*verdicts], again, newest=newest)
             await self.store.tell(*map(str, await self.store.run(script)))
         return sorted(again)
-
-    async def reopen_all(self, verdicts: Collection[Verdict], *, newest: bool) -> int:
-        """
-        Reopen all entries with one of *verdicts*, which is not APPLIED, as :meth:`do_again`; return how many.
-
-        It takes many short transactions. If it is stopped, what they did stays, and another call does the
-        rest.
-        """
-        count = 0
-        after = 0
-        chosen = [*map(str, verdicts)]
-        last = await lists.last_number(self.store)
-        while True:
-            found = [
-                (seq, key)
-                for verdict in chosen  # each by the index of those few
-                for seq, key in await lists.of_verdict(
-                    self.store, verdict, after, last, _AT_ONCE
-                )
-            ]
-            if not found:
-                return count
-            part = sorted(found)[:_AT_ONCE]
-            count += len(
-                await self.do_again(
-                    [key for _, key in part], verdicts=chosen, newest=newest
-                )
-            )
-            after = part[-1][0]
 
     async def drop(self, key: str, *, seen: Entry | None = None) -> bool:
         """
@@ -330,7 +242,9 @@ class Entries:
         """
         count = 0
         empties = self.store.how.counted
-        async for after, last in self.parts(_LOOKED_AT if empties else _AT_ONCE):
+        async for after, last in parts_of(
+            self.store, _LOOKED_AT if empties else _AT_ONCE
+        ):
             gone: set[int] = set()
             change = partial(
                 prune, before, unacknowledged=unacknowledged, gone=gone, empties=empties
@@ -347,12 +261,36 @@ class Entries:
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete what is stored elsewhere of *keys*, whose entries are about to be deleted."""
 
-    async def parts(self, size: int) -> AsyncIterator[tuple[int, int]]:
-        """Yield parts of all entries, of *size* each: after and up to which number."""
-        after = 0
-        while (last := await lists.end_of_part(self.store, after, size)) is not None:
-            yield after, last
-            after = last
+
+def lane_of(key: str, thing: str | None, lanes: int) -> int:
+    """Return which of the *lanes* of a store is that of a write: all writes to one thing are in the same."""
+    if lanes == 1:
+        return 1
+    name = (thing or key).encode(errors="surrogatepass")
+    return 1 + int.from_bytes(blake2b(name, digest_size=8).digest()) % lanes
+
+
+def _may_have_times(store: Store) -> bool:
+    """Return whether some entries of *store* may wait for their time."""
+    return store.how.kind == "outbox" and store.version >= WITH_DUE_TIMES
+
+
+async def not_due(entries: Entries, most: int) -> NotDue:
+    """Count the *entries* whose time has not come, up to *most*."""
+    if not _may_have_times(entries.store):
+        return NotDue(0, None)
+    return await due.count(entries.store, entries.lanes, most)
+
+
+async def owner_of_lane(store: Store, lane: int) -> Owner | None:
+    """Return who has *lane* of *store*, if anybody has."""
+    found = await lists.owner_of(store, lane_with(lane))
+    if found is None:
+        return None
+    if isinstance(store, SqliteStore):  # one process has all lanes
+        return _owner_of_file(store.path)
+    said = json.loads(found.status or "{}")
+    return Owner(said.get("host"), said.get("pid"), found.is_alive, found.silent)
 
 
 class JournalEntries(Entries):
@@ -397,10 +335,71 @@ class JournalEntries(Entries):
         self, verdict: Verdict | None, after: int, limit: int
     ) -> list[Entry]:
         """Return the next page of entries that are done, with the note whether the application had them."""
-        return await self._told(await super().done(verdict, after, limit))
+        return await _told(self.store, await super().done(verdict, after, limit))
 
     # only of writes under keys of the user's own: nothing runs another one again
     _reopen = staticmethod(reopen_keyed)
+
+
+async def counts_of(entries: Entries) -> Sequence[Cell]:
+    """Count all *entries* by state, verdict (or "") and flags."""
+    return [
+        *await lists.counts(entries.store),
+        (int(State.TO_DO), "", 0, await entries.waiting()),
+    ]
+
+
+async def reopen_all(
+    entries: Entries, verdicts: Collection[Verdict], *, newest: bool
+) -> int:
+    """
+    Reopen all *entries* with one of *verdicts*, which is not APPLIED; return how many.
+
+    Each is reopened as by :meth:`Entries.do_again`. It takes many short transactions. If it is stopped, what
+    they did stays, and another call does the rest.
+    """
+    count = 0
+    after = 0
+    chosen = [*map(str, verdicts)]
+    last = await lists.last_number(entries.store)
+    while True:
+        found = [
+            (seq, key)
+            for verdict in chosen  # each by the index of those few
+            for seq, key in await lists.of_verdict(
+                entries.store, verdict, after, last, _AT_ONCE
+            )
+        ]
+        if not found:
+            return count
+        part = sorted(found)[:_AT_ONCE]
+        count += len(
+            await entries.do_again(
+                [key for _, key in part], verdicts=chosen, newest=newest
+            )
+        )
+        after = part[-1][0]
+
+
+async def parts_of(store: Store, size: int) -> AsyncIterator[tuple[int, int]]:
+    """Yield parts of all entries of *store*, of *size* each: after and up to which number."""
+    after = 0
+    while (last := await lists.end_of_part(store, after, size)) is not None:
+        yield after, last
+        after = last
+
+
+async def _told(store: Store, entries: list[Entry]) -> list[Entry]:
+    """Note in *entries* what people see of each: times, labels, whether its verdict was acknowledged."""
+    known = await lists.notes_of(store, [entry.seq for entry in entries])
+    for entry in entries:
+        entry.added_at, unheard, entry.labels, entry.not_before = known.get(
+            entry.seq, (None, False, entry.labels, entry.not_before)
+        )
+        # A client's journal deletes those under made-up keys then; they are without digests.
+        is_kept = entry.state is State.DONE and entry.digest != ""
+        entry.heard = is_kept and not unheard
+    return entries
 
 
 def attempts_of(entry: Entry) -> int:

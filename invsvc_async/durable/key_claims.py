@@ -1,55 +1,38 @@
 """
-The runs of keys in one process, as far as they act together: claims, waits for other runs, and ends.
+The claims of keys in one process: those that runs ask for at the same time are made in one statement.
 
-Who waits for another run looks from time to time, and at once when the store hears of a change in that lane.
-The statements are in ``store/claims``.  When a process counts as dead is decided in ``leases``.
-
-Processes notify each other by the number of the lane in which something has changed.  ``""`` says that some
-notifications may have been missed.  Other texts are for batches.
+The statements are in ``store/claims``.  When a process counts as dead is decided in ``leases``.  How a run
+waits for others is in ``run_waits``, and how it ends in ``run_ends``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import weakref
 from contextlib import suppress
-from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.concurrency.cancellation import settle
-from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.key_names import key_in
+from invsvc_async.durable.run_ends import TO_END, RunEnds
+from invsvc_async.durable.run_waits import RunWaits
 from invsvc_async.durable.store import claims as in_store
-from invsvc_async.durable.store.claims import Claimed, Held, Taken, ToClaim
+from invsvc_async.durable.store.claims import Claimed, Taken, ToClaim
 from invsvc_async.durable.store.conditions import FREED
 from invsvc_async.durable.store.lanes import lost_lane
 from invsvc_async.durable.store.order import begin as begin_in_store
-from invsvc_async.errors import ConfigurationError, JournalError
-from invsvc_async.transport.transport import CLOSED
+from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.keyed_run import KeyedRun
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store.claims import Claim, Seen
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.durable.store.order import Turn
-    from invsvc_async.durable.store.states import Left
 
 
-T = TypeVar("T")
 _AT_ONCE = 256  # entries claimed in one statement
-# s between looks at what is waited for, in case no notification comes: the owner of a lane may fall silent.
-_FIRST = 0.2
-_LONGEST = 2.0
-_AGAIN: Final = 1.0  # s between tries to store how a run ended
-_TO_LEAVE: Final = 10.0  # s for which the next run waits for that
-_TO_END: Final = 1.0  # s that the journal has to store how runs have ended
 
 
 class _Asked(NamedTuple):
@@ -62,38 +45,19 @@ class _Asked(NamedTuple):
 
 class Claims:
     """
-    The statements of the runs of keys in this process, in *store*, the store of *journal*.
+    The statements of the runs of keys in this process, in *store*, the store of the journal of *life*.
 
-    They claim together, in one statement; wait for runs of others, which notify them; and end, also after
-    they were cancelled, before the next run of the key here.
+    They claim together, in one statement.  They wait for runs of others by *waits*, and end by *ends*.
     """
 
-    def __init__(self, journal: ClientJournal, store: Store) -> None:
-        self._journal = journal
+    def __init__(self, life: JournalLife, store: Store) -> None:
         self.store: Store = store
-        self.ended: bool = False
-        self._tasks: set[asyncio.Task[object]] = set()
-        # By key, of these tasks: what the next run waits for.  It stores how the last run ended; or it moves
-        # an entry, for a run that was cancelled meanwhile.
-        self._unfinished: dict[str, asyncio.Task[Any]] = {}
+        self.waits: RunWaits = RunWaits(life, store)
+        self.ends: RunEnds = RunEnds(store, self.waits)
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
         self._asked_now: dict[str, _Asked] = {}  # in the current one
         self._claiming: asyncio.Task[None] | None = None
-        self._waiting: dict[asyncio.Event, int] = {}  # for something in a lane
-        self._listening: asyncio.Task[None] | None = None
-        self._notifying: asyncio.Task[None] | None = None
-        # lanes in which something has ended, of which other processes are to be notified
-        self._to_notify: set[int] = set()
-
-    @property
-    def alone_since(self) -> float:
-        """
-        The local time since which only this process can have sent anything: the opening of a file.
-
-        ``inf`` if processes share the journal: there is no such time.
-        """
-        return inf if self._journal.is_shared else self._journal.opened
 
     async def claim(self, run: KeyedRun, entry: Entry) -> Claim:
         """
@@ -147,7 +111,7 @@ class Claims:
                     _answer(each, found, lane)
                 elif not is_asked_again:
                     # The statement failed, or the run was cancelled: nobody goes on with its entry.
-                    self.end_run(name, lane, is_unsent=isinstance(found, Claimed))
+                    self.ends.end_run(name, lane, is_unsent=isinstance(found, Claimed))
             self._asked_now = {}
 
     def _choose(self) -> None:
@@ -176,7 +140,7 @@ class Claims:
         for name, asked in unanswered.items():
             if not asked.future.done():
                 settle(asked.future, None, _interrupted(claiming))
-                self.end_run(name, asked.run.lane)  # it may have been inserted
+                self.ends.end_run(name, asked.run.lane)  # it may have been inserted
 
     async def look(self, name: str, mine: str | None = None) -> Seen | None:
         """Return the entry of a key as it is now; one in the lane of the token *mine* is not held."""
@@ -193,7 +157,7 @@ class Claims:
         if is_there_already:  # by an earlier try, of which only the reply was lost
             return Taken(is_gone=False)
         taking = in_store.take(self.store, entry, lane, lane.number)
-        return await self._to_its_end(entry.key, taking)
+        return await self.ends.to_its_end(entry.key, taking)
 
     async def free(self, entry: Entry, lane: Lane) -> bool:
         """
@@ -209,16 +173,7 @@ class Claims:
     async def reopen(self, entry: Entry, state: State, lane: Lane) -> bool:
         """Reopen *entry*, which is done, in *lane*; return ``False`` if it has changed since."""
         reopening = in_store.reopen(self.store, entry, state, lane.number)
-        return await self._to_its_end(entry.key, reopening)
-
-    async def _to_its_end(self, name: str, moving: Coroutine[Any, Any, T]) -> T:
-        """Await *moving*; if the wait is cancelled, *moving* goes on, and the end of the run waits for it."""
-        task = self.start(moving)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            self._unfinished[name] = task
-            raise
+        return await self.ends.to_its_end(entry.key, reopening)
 
     async def note_who_returns(self, run: KeyedRun) -> None:
         """Note which process returns the secret of a new webhook."""
@@ -242,164 +197,19 @@ class Claims:
             self.store, entry, run.lane, run.passed, creates=run.creates
         )
         try:
-            return await self._to_its_end(run.name, beginning)
+            return await self.ends.to_its_end(run.name, beginning)
         except LostLaneError:
             run.lane.doubt()
             raise
 
-    # --- waiting
-
-    async def while_open(self, waiting: Awaitable[object]) -> None:
-        """Await *waiting*; raise ConfigurationError if the client is closed, or is meanwhile."""
-        core = self._journal.core
-        assert core is not None
-        if core.under_way.closed:
-            if inspect.iscoroutine(waiting):
-                waiting.close()  # or else it warns that it was never awaited
-            raise ConfigurationError(CLOSED)
-        with suppress(TimeoutError), core.under_way.until_closed():
-            await waiting
-            return
-        raise ConfigurationError(CLOSED)
-
-    async def wait(self, held: Held) -> None:
-        """Wait until an entry is done, released, or its owner is silent."""
-        if self._listening is None and self._journal.is_shared:
-            hearing = self.store.hear(_weakly(self._wake))
-            self._listening = asyncio.get_running_loop().create_task(hearing)
-        lane = held.entry.lane
-        pause = _FIRST
-        event = asyncio.Event()
-        self._waiting[event] = lane
-        try:
-            while (
-                isinstance(now := await self.look(held.entry.key), Held)
-                and now.entry.lane == lane
-            ):
-                await self.while_open(set_within(event, pause))
-                event.clear()
-                pause = min(2 * pause, _LONGEST)
-        finally:
-            del self._waiting[event]
-
-    def _wake(self, what: str) -> None:
-        """Wake the waits that the notification *what* is about."""
-        for event, lane in self._waiting.items():
-            if what in ("", str(lane)):
-                event.set()
-
-    def notify(self, lane: int) -> None:
-        """Wake all waits for something in *lane*: here and, if others use the journal, in other processes."""
-        if self._waiting:
-            self._wake(str(lane))
-        if self._journal.has_company:
-            self._to_notify.add(lane)
-            if self._notifying is None or self._notifying.done():
-                self._notifying = asyncio.get_running_loop().create_task(
-                    self._notify_others()
-                )
-
-    async def _notify_others(self) -> None:
-        try:
-            while self._to_notify:
-                lanes = self._to_notify
-                self._to_notify = set()
-                # Whoever misses a notification looks by itself, a little later.
-                with suppress(JournalError):
-                    await self.store.tell(*map(str, lanes))
-        finally:
-            self._notifying = None
-
-    # --- beside the runs
-
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run *coroutine* beside the runs."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def end_run(
-        self,
-        name: str,
-        lane: Lane,
-        entry: Entry | None = None,
-        left: Left | None = None,
-        *,
-        is_unsent: bool = False,
-    ) -> None:
-        """
-        End a run of a key before the next run in this process: store *entry*, and release it if open.
-
-        One that *is_unsent*, although it was inserted as one that is being sent, is released as TO DO.
-        """
-        earlier = self._unfinished.get(name)
-        self._unfinished[name] = self.start(
-            self._store_end(name, lane, entry, left, earlier, is_unsent=is_unsent)
-        )
-
-    async def _store_end(
-        self,
-        name: str,
-        lane: Lane,
-        entry: Entry | None,
-        left: Left | None,
-        earlier: asyncio.Task[object] | None,
-        *,
-        is_unsent: bool,
-    ) -> bool:
-        """Do what :meth:`end_run` says, until it is done; return whether there was a verdict."""
-        has_verdict = entry is not None and entry.state is State.DONE
-        if earlier is not None:
-            await asyncio.wait([earlier])
-        while True:
-            try:
-                if entry is not None:
-                    await lane.put(entry, left)
-                if not has_verdict:
-                    await in_store.release(self.store, name, lane, is_unsent=is_unsent)
-                break
-            except LostLaneError:  # another process has the entry, and ends it
-                break
-            except (
-                JournalError
-            ):  # the store is away: try again while the journal is open
-                if self.ended:
-                    break
-            await asyncio.sleep(_AGAIN)
-        self.notify(lane.number)
-        has_no_later_end = self._unfinished[name] is asyncio.current_task()
-        if has_no_later_end:
-            del self._unfinished[name]
-        return has_verdict
-
-    async def until_end_is_stored(self, name: str) -> bool:
-        """
-        Wait until the last run of a key in this process has ended; return whether it had a verdict to store.
-
-        Raises:
-            JournalError: It has not, because the journal cannot store that.
-        """
-        if (task := self._unfinished.get(name)) is None:
-            return False
-        await self.while_open(asyncio.wait([task], timeout=_TO_LEAVE))
-        if not task.done():
-            raise JournalError(
-                f"key {key_in(name)!r}: the journal could not store yet how its last run ended. Nothing was "
-                "sent now. Run it again."
-            )
-        return bool(task.result())
-
     async def end(self) -> None:
         """End what is under way beside the runs, all of which have ended."""
-        self.ended = True
-        if self._listening is not None:
-            self._listening.cancel()
+        self.ends.begin_close()
+        self.waits.end()
         # What a claim inserts for runs that were cancelled has to be released.
         if self._claiming is not None:
-            await asyncio.wait([self._claiming], timeout=_TO_END)
-        if self._tasks:
-            await asyncio.wait([*self._tasks], timeout=_TO_END)
+            await asyncio.wait([self._claiming], timeout=TO_END)
+        await self.ends.close()
 
 
 def _interrupted(task: asyncio.Task[None]) -> JournalError:
@@ -418,15 +228,3 @@ def _answer(asked: _Asked, found: Claim | None, lane: Lane) -> None:
             found, lane
         )  # now: it may be cancelled before it goes on
     asked.future.set_result(found)
-
-
-def _weakly(wake: Callable[[str], None]) -> Callable[[str], None]:
-    """Return *wake*, a method, without a reference to its object: a client that is dropped is collected."""
-    reference = weakref.WeakMethod(wake)
-
-    def wake_if_there(what: str) -> None:
-        woken = reference()
-        if woken is not None:
-            woken(what)
-
-    return wake_if_there

@@ -17,7 +17,7 @@ wait for earlier ones that nobody runs; those are overtaken once it is sent.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.last_writes import close_line, learn, take_claims
 from invsvc_async.durable.store.claims import Abandoned, Finished, Held
@@ -29,11 +29,13 @@ from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.key_claims import Claims
+    from invsvc_async.durable.key_runs import KeyRuns
     from invsvc_async.durable.keyed_run import KeyedRun
+    from invsvc_async.durable.left_keys import LeftKeys
     from invsvc_async.durable.store.order import Ahead
-    from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.client_core import ClientOptions
+    from invsvc_async.durable.stored_keys import StoredKeys
 
 
 _LOOK: Final = 0.02  # s between looks whether a run of an earlier write begins
@@ -41,38 +43,24 @@ _LOOK: Final = 0.02  # s between looks whether a run of an earlier write begins
 _MOMENT: Final = 0.25
 
 
-class Runs(Protocol):
-    """The runs of keys in this process: the part of ``Keys`` that the queue needs."""
-
-    def has_run(self, name: str) -> bool:
-        """Return whether a run of the key has begun here, and has not ended."""
-        ...
-
-    async def until_run_ends(self, name: str) -> None:
-        """Wait until that run ends."""
-        ...
-
-    async def may_settle(self, entry: Entry, options: ClientOptions) -> bool:
-        """Return whether reads of this client may show the write of *entry*."""
-        ...
-
-    async def settle(self, name: str, options: ClientOptions) -> object:
-        """Settle the write of a key that nobody has, by reads alone."""
-        ...
-
-    async def intent_in(self, entry: Entry) -> Intent:
-        """Return the intent of *entry*."""
-        ...
-
-
 class Queue:
     """The order of the writes to each thing in the journal of *claims*, for the *runs* of this process."""
 
-    def __init__(self, runs: Runs, claims: Claims) -> None:
-        self._runs = runs
+    def __init__(
+        self,
+        claims: Claims,
+        runs: KeyRuns,
+        left: LeftKeys,
+        stored: StoredKeys,
+        life: JournalLife,
+    ) -> None:
         self._claims = claims
+        self._runs = runs
+        self._left = left
+        self._stored = stored
+        self._life = life
         self._store = claims.store
-        self._unknown = UnknownWrites(self._store, runs.intent_in)
+        self._unknown = UnknownWrites(self._store, stored.intent_in)
 
     async def wait(self, run: KeyedRun) -> None:
         """
@@ -90,7 +78,7 @@ class Queue:
             await take_claims(run.options.core.writes, self._store, [run.thing])
         learn(run.options, [Left(run.thing, ahead.team, ahead.state, ahead.stamp)])
         if ahead.has_unknown:
-            await self._claims.while_open(self._close_lines(run, run.thing))
+            await self._claims.waits.while_open(self._close_lines(run, run.thing))
         run.waited += clock.now() - begun
 
     async def _until_none_ahead(self, run: KeyedRun, thing: str) -> Ahead:
@@ -114,7 +102,7 @@ class Queue:
         for some in slices(not_closed_yet, MOST):
             unknown = await entries_at(self._store, some)
             await self._unknown.close_lines(
-                unknown, run.options, since=self._claims.alone_since
+                unknown, run.options, since=self._life.alone_since
             )
 
     async def _is_passed(
@@ -128,12 +116,12 @@ class Queue:
         found = await self._claims.look(key, run.lane.token)
         if found is None or isinstance(found, Finished):
             return False
-        if self._runs.has_run(key):
-            await self._runs.until_run_ends(key)
+        if self._runs.has(key):
+            await self._runs.until_end(key)
             return False
         match found:
             case Held():
-                await self._claims.wait(found)
+                await self._claims.waits.wait(found)
                 return False
             case Abandoned(sent=False):
                 return await self._is_passed_unsent(run, ahead, found.entry, until)
@@ -142,12 +130,12 @@ class Queue:
 
     async def _is_passed_sent(self, run: KeyedRun, entry: Entry) -> bool:
         """Settle a write that nobody has; pass it over if this client may not read the thing."""
-        if await self._runs.may_settle(entry, run.options):
-            await self._runs.settle(entry.key, run.options)
+        if await self._left.may_settle(entry, run.options):
+            await self._left.settle(entry.key, run.options)
             return False
         # It is not known here whether its process has ended, so what was sent may arrive for all of its
         # windows.  The entry stays as it is, and `begin` is told not to wait for it.
-        intent = await self._runs.intent_in(entry)
+        intent = await self._stored.intent_in(entry)
         close_line(run.options.core, entry.thing or "", intent, sender_gone=False)
         run.passed.append(entry.seq)
         return True
@@ -160,7 +148,7 @@ class Queue:
         is_before_last_effect = ahead.place <= ahead.last
         may_be_sent_yet = not (is_before_last_effect or ahead.is_overtaken)
         if may_be_sent_yet and asyncio.get_running_loop().time() < until:
-            await self._claims.while_open(asyncio.sleep(_LOOK))
+            await self._claims.waits.while_open(asyncio.sleep(_LOOK))
             return False
         if entry.lane in (FREED, ENDED):
             return True

@@ -250,14 +250,14 @@ class KeyedRun:
             raise
         except JournalError as error:
             self.is_over = True
-            self.claims.end_run(self.name, self.lane, entry, left)
+            self.claims.ends.end_run(self.name, self.lane, entry, left)
             raise JournalError(
                 f"{outcome.started_as.operation} ({key_in(self.name)}): its verdict, {outcome.verdict}, "
                 f"could not be stored: {error} Run it again under the same key."
             ) from error
         self.outcome = outcome
         self.lane.leases.done += 1
-        self.claims.notify(self.lane.number)
+        self.claims.waits.notify(self.lane.number)
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Store how far the run got, and release the entry; a run that has to wait keeps its entry."""
@@ -274,13 +274,13 @@ class KeyedRun:
         has_open_entry = is_claimed and not self.is_over and self.outcome is None
         if has_open_entry:
             self.is_over = True
-            self.claims.end_run(self.name, self.lane, entry)
+            self.claims.ends.end_run(self.name, self.lane, entry)
 
     def heard(self, identity: str) -> None:
         """Note that the awaiter has the verdict, and with it the secret of a new webhook."""
         del identity  # of a journal's protocol; this one has one entry
         if self.secret_by is not None:
-            self.claims.start(self.claims.note_returned(self.seq))
+            self.claims.ends.start(self.claims.note_returned(self.seq))
 
     def entry(
         self, state: State, intent: Intent, packed: Packed | None = None

@@ -114,7 +114,7 @@ class Presence:
             self._folder.rmdir()
 
     async def _look(self) -> None:
-        lane = await self._journal.own_lane()
+        lane = await self._journal.life.own_lane()
         store: Any = lane.leases.store  # Any: one in PostgreSQL, which has a schema
         self._folder = _own_folder(store.schema)
         self.show(lane.token, self._folder / self._name)

@@ -5,43 +5,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from invsvc_async.batch.replaced import (
     ReplacementNotes,
     telling_of_replacement,
-    with_replacements,
 )
 from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending
-from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
-from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.concurrency.uncopied import Uncopied
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.leases import Leases
-from invsvc_async.durable.results import Consumer
-from invsvc_async.durable.store.members import Sign
 from invsvc_async.durable.store.opening import store_at
-from invsvc_async.durable.store.verdicts import UNTOLD
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
     InvalidRequestError,
-    InvsvcError,
     JournalError,
     takes_secrets,
 )
 from invsvc_async.outbox.caller_connections import run_now
-from invsvc_async.outbox.dispatch import dispatch
-from invsvc_async.outbox.postgres import PostgresOutbox
+from invsvc_async.outbox.changes import VerdictChanges
+from invsvc_async.outbox.consumers import Consumers
+from invsvc_async.outbox.dispatching import Dispatching
+from invsvc_async.outbox.entries import OutboxEntries
+from invsvc_async.outbox.opening import OutboxOpening
+from invsvc_async.outbox.postgres import PostgresEnqueuing
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import check_path, is_postgres
-from invsvc_async.writes.new_secret import hand_over
 from invsvc_async.writes.write import Write, value_of
 
 if TYPE_CHECKING:
@@ -52,7 +46,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entry import Entry
     from invsvc_async.models.common import Model
-    from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
@@ -63,14 +56,6 @@ log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
-_ONLOOKER = Sign(sends=False)
-_AT_ONCE = 16  # verdicts taken together
-_POLL = 1.0  # s between looks for verdicts of other processes
-_VERDICTS = "verdicts"  # what they are told
-_TELL = 0.05  # s between notices to other processes that verdicts were stored
-# s before a try after a failure, one after the other
-_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
-_WORDS = 300  # characters of it
 # if such a write is sent again
 _DONE_ANEW = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)
 _NO_READERS = (
@@ -97,21 +82,12 @@ class Outbox(Uncopied):
         self._store = store
         self._replacements = ReplacementNotes(store)
         self._sending = sending
-        # set when verdicts are stored or given back, or it is closed
-        self._changed = asyncio.Event()
-        # of verdicts that other processes have stored
-        self._hearing: asyncio.Task[None] | None = None
-        # and what shows they live
-        self._consumers: dict[Consumer, tuple[Leases, asyncio.Task[None]]] = {}
-        self._leaving = asyncio.Lock()  # of one of them at a time
-        # verdicts were stored, of which other processes are to be told
-        self._stored = asyncio.Event()
-        self._dispatching = False
-        self._open = False
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it is open
-        # While its database has not been reached since it was entered: why, and what tries again.
-        self._away: JournalError | None = None
-        self._arriving: asyncio.Task[None] | None = None
+        self._opening = OutboxOpening(store)
+        self._changes = VerdictChanges(store.store, self._opening)
+        self._consumers = Consumers(
+            store, sending.core.clock, self._opening, self._changes
+        )
+        self._dispatching = Dispatching(sending, store, self._changes, self._consumers)
 
     @classmethod
     @takes_secrets
@@ -182,48 +158,10 @@ class Outbox(Uncopied):
                 reached now, and the address has ``starts_away=true``, that is logged instead.
             ConfigurationError: It is open already.
         """
-        if self._loop is not None:  # what the first opening has would never be closed
-            raise ConfigurationError("outbox: it is open already. Enter it once.")
-        self._loop = asyncio.get_running_loop()
-        try:
-            await self._store.open()
-        except JournalError as error:
-            if not (error.is_away and self._store.store.starts_away):
-                self._loop = None
-                raise
-            log.error(
-                "outbox: it starts without its database, and refuses writes until then: %s",
-                error,
-            )
-            self._away = error
-            self._arriving = asyncio.create_task(
-                self._arrive(), name="invsvc outbox opening"
-            )
-        except BaseException:
-            self._loop = None
-            raise
-        else:
-            self._open = True
+        await self._opening.enter(self._changes.wake)
         if not self._store.store.how.reading:
             self._sending.core.replacements.add(self._replacements)
         return self
-
-    async def _arrive(self) -> None:
-        """Open it, again and again, until its database is there."""
-        failures = 1
-        while self._away is not None:
-            await asyncio.sleep(_pause_after(failures))
-            try:
-                await self._store.open()
-            except JournalError as error:
-                failures += 1
-                self._away = error
-                log.error("outbox: it is still without its database: %s", error)
-            else:
-                self._away = None
-        log.warning("outbox: its database can be reached again")
-        self._open = True
-        self._wake()
 
     @property
     def problem(self) -> str | None:
@@ -232,33 +170,25 @@ class Outbox(Uncopied):
 
         For a health check, with ``starts_away=true`` in the address.
         """
-        return None if self._away is None else str(self._away)
+        return self._opening.problem
 
     async def __aexit__(self, *_error: object) -> None:
-        if self._loop is None or self._loop.is_closed():
-            self._consumers.clear()
+        if self._opening.has_loop:
+            self._opening.check_loop()
         else:
-            self._check_loop()
-        self._open = False
-        self._away = None
+            self._consumers.forget()
+        self._opening.shut()
         self._sending.core.replacements.discard(self._replacements)
-        self._wake()
+        self._changes.wake()
         try:
-            if self._arriving is not None:
-                self._arriving.cancel()
-                await asyncio.wait([self._arriving])
-                self._arriving = None
-            for consumer in [*self._consumers]:  # such as after a break in `async for`
-                await self._leave(consumer)
-            if self._hearing is not None:
-                self._hearing.cancel()
-                await asyncio.wait([self._hearing])
-                self._hearing = None
+            await self._opening.stop_arriving()
+            await self._consumers.end()
+            await self._changes.end()
         finally:
             try:
                 await self._store.aclose()
             finally:
-                self._loop = None
+                self._opening.leave()
 
     # --- in
 
@@ -294,9 +224,9 @@ class Outbox(Uncopied):
         """
         due = _epoch_ms(not_before)
         spec = self._accepted(write)
-        self._check_open()
-        new = self._store.new(spec, due)
-        await self._store.insert(connection, new)
+        self._opening.check_open()
+        new = self._store.enqueuing.new(spec, due)
+        await self._store.enqueuing.insert(connection, new)
         return new.key
 
     # Any: of any operation
@@ -324,10 +254,11 @@ class Outbox(Uncopied):
         """
         due = _epoch_ms(not_before)
         spec = self._accepted(write)
-        self._check_writing()
-        new = self._store.new(spec, due, apart=True)
+        self._opening.check_writing()
+        new = self._store.enqueuing.new(spec, due, apart=True)
         core = self._sending.core
-        run_now(connection, self._store.database, self._store.enqueue_there(core, new))
+        enqueuing = self._store.enqueuing
+        run_now(connection, enqueuing.database, enqueuing.enqueue_there(core, new))
         return new.key
 
     async def send(self, write: Write[T]) -> T:
@@ -348,44 +279,12 @@ class Outbox(Uncopied):
             JournalError: The outbox is closed, the database stayed away, or the write was deleted meanwhile.
         """
         spec = self._accepted(write)
-        self._check_open()
-        new = self._store.new(spec)
-        if not await self._store.insert(None, new):
+        self._opening.check_open()
+        new = self._store.enqueuing.new(spec)
+        if not await self._store.enqueuing.insert(None, new):
             await self._store.do_again([new.key], verdicts=_DONE_ANEW)
         outcome: Outcome[T] = await self._outcome_of(new.key, is_there=True)
         return value_of(write, outcome)
-
-    def _check_open(self) -> None:
-        self._check_reached()
-        if not self._open:
-            raise JournalError("outbox: it is not open. Use it with `async with`.")
-        self._check_writing()
-        self._check_loop()
-
-    def _check_reached(self) -> None:
-        if self._away is not None:
-            raise JournalError(
-                f"outbox: its database has not been reached since the start. Nothing was done. {self._away}",
-                is_away=True,
-            )
-
-    async def _until_open(self) -> None:
-        """Wait until the database has been reached, if the start was without it."""
-        while self._away is not None:
-            await self._changed.wait()
-
-    def _check_writing(self) -> None:
-        if self._store.store.how.reading:
-            raise JournalError(
-                "outbox: it was opened with reading=True. Open it without for anything else."
-            )
-
-    def _check_loop(self) -> None:
-        if self._loop is not None and self._loop is not asyncio.get_running_loop():
-            raise ConfigurationError(
-                "outbox: it belongs to the event loop that opened it. Open one in each process, and for each "
-                "loop."
-            )
 
     def _accepted(self, write: object) -> WriteSpec:
         spec = self._sending.take_over(write, "outbox")
@@ -422,95 +321,12 @@ class Outbox(Uncopied):
                 loop.
             JournalError: It is not open.
         """
-        if self._away is None:  # otherwise it begins once the database is back
-            self._check_open()
-        if self._dispatching:
-            raise ConfigurationError(
-                "dispatching: this outbox does so already. Enter it once in a process."
-            )
-        self._sending.core.transport.check_loop()
-        self._dispatching = True
-        send = partial(self._send, grace)
-        tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]
-        if self._store.is_shared:
-            tasks.append(asyncio.create_task(self._tell()))
-        if on_result is not None:
-            deliver = partial(self._deliver, on_result)
-            tasks.append(
-                asyncio.create_task(self._steadily("no verdict is given", deliver))
-            )
-        try:
+        if (
+            self._opening.problem is None
+        ):  # otherwise it begins once the database is back
+            self._opening.check_open()
+        async with self._dispatching.run(on_result, grace=grace):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            try:
-                # Otherwise a file would be closed, and given to its next owner, while a write is in flight.
-                await until_ended(tasks, lambda: [task.cancel() for task in tasks])
-            finally:
-                self._dispatching = False
-
-    async def _send(self, grace: float) -> None:
-        await self._until_open()
-        await self._store.store.check_place()
-        try:
-            await dispatch(
-                self._sending, self._store, grace=grace, on_verdict=self._note_stored
-            )
-        finally:
-            self._store.store.forget_place()
-
-    def _note_stored(self) -> None:
-        self._wake()
-        self._stored.set()
-
-    async def _tell(self) -> None:
-        """Wake other processes' waits for verdicts, at most every few milliseconds."""
-        while True:
-            await self._stored.wait()
-            self._stored.clear()
-            with suppress(JournalError):  # they look now and then
-                await self._store.store.tell(_VERDICTS)
-            await asyncio.sleep(_TELL)
-
-    async def _steadily(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
-        """Run *act* until cancelled, again after each failure, which is logged."""
-        failures = 0
-        while True:
-            begun = asyncio.get_running_loop().time()
-            try:
-                await act()
-            except InvsvcError as error:
-                log.error("outbox: %s: %s", what, error)
-            except Exception:
-                log.exception("outbox: %s, because of an unexpected error", what)
-            lasted = asyncio.get_running_loop().time() - begun
-            failures = 0 if lasted > _PAUSES[-1] else failures + 1
-            raise_if_cancelled()
-            await asyncio.sleep(_pause_after(failures))
-
-    async def _deliver(
-        self, on_result: Callable[[Result], Awaitable[None] | None]
-    ) -> None:
-        await self._until_open()
-        failed: Counter[str] = Counter()
-        async for result in self._verdicts(failed):
-            name = f"{UNTOLD}{result.done_at} {result.key}"
-            try:
-                await hand_over(on_result, result)
-            except (Exception, asyncio.CancelledError) as error:
-                raise_if_cancelled()  # otherwise what the callback awaited was cancelled
-                failed[result.key] += 1
-                log.exception(
-                    "outbox: on_result failed for %s; it gets this verdict again in %g s",
-                    result.key,
-                    _pause_after(failed[result.key]),
-                )
-                text = f"{type(error).__name__}: {error}".replace("\0", "\ufffd")
-                self._store.facts.put(name, text[:_WORDS])
-            else:
-                if failed.pop(result.key, 0):
-                    self._store.facts.put(name, None)
 
     def results(self) -> AsyncGenerator[Result]:
         """
@@ -524,62 +340,7 @@ class Outbox(Uncopied):
         Raises:
             JournalError: The database stayed away.
         """
-        return self._verdicts(Counter())
-
-    async def _verdicts(self, failed: Counter[str]) -> AsyncGenerator[Result]:
-        """
-        Yield verdicts. Those whose keys are in *failed* once the next one is asked for are yielded again.
-
-        *failed* has how often that was so.
-        """
-        self._check_open()
-        leases = Leases(self._store.store, self._sending.core.clock, gives=True)
-        consumer = Consumer(leases)
-        await leases.beat(_ONLOOKER)
-        self._consumers[consumer] = leases, asyncio.create_task(leases.live(_ONLOOKER))
-        try:
-            while self._open:
-                changed = self._hear()
-                entry = await consumer.next(_AT_ONCE)
-                if entry is None:
-                    await set_within(changed, _POLL)
-                    continue
-                outcome = outcome_in(entry, self._store.store.commons)
-                [result] = await with_replacements(
-                    self._store, [Result.of(entry, outcome=outcome)]
-                )
-                yield result
-                if times := failed[entry.key]:
-                    consumer.give_back(entry, _pause_after(times))
-                else:
-                    consumer.acknowledge(entry)
-        finally:
-            await self._leave(consumer)
-
-    async def _leave(self, consumer: Consumer) -> None:
-        """End *consumer*, if it runs. Unacknowledged results are then free for other consumers."""
-        async with self._leaving:
-            if consumer in self._consumers:
-                leases, living = self._consumers[consumer]
-                living.cancel()
-                await consumer.save()
-                await leases.end()
-                del self._consumers[consumer]
-                self._wake()
-
-    def _hear(self) -> asyncio.Event:
-        """Return an event that is set once verdicts are stored or given back, or the outbox is closed."""
-        if self._hearing is None and self._open and self._store.is_shared:
-            self._hearing = asyncio.create_task(self._store.store.hear(self._heard))
-        return self._changed
-
-    def _heard(self, what: str) -> None:
-        if what in ("", _VERDICTS):
-            self._wake()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        return self._consumers.results(Counter())
 
     # Any: as in get
     async def wait(self, key: str, timeout: float | None = None) -> Outcome[Any]:
@@ -593,8 +354,8 @@ class Outbox(Uncopied):
             DeadlineExceededError: There was none within *timeout* seconds. The write goes on.
             JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
         """
-        self._check_loop()
-        self._check_reached()
+        self._opening.check_loop()
+        self._opening.check_reached()
         try:
             async with asyncio.timeout(timeout):
                 return await self._outcome_of(key)
@@ -610,7 +371,7 @@ class Outbox(Uncopied):
     async def _outcome_of(self, key: str, *, is_there: bool = False) -> Outcome[Any]:
         """Wait for the outcome of the write of *key*, which *is_there*, or may still be enqueued."""
         while True:
-            changed = self._hear()
+            changed = self._changes.hear()
             entry = await self._store.entry(key)
             if entry is not None and entry.state is State.DONE:
                 return await self._told(entry)
@@ -618,7 +379,7 @@ class Outbox(Uncopied):
                 raise JournalError(
                     f"outbox: {key!r} was deleted meanwhile. It may have been applied."
                 )
-            await set_within(changed, _POLL)
+            await self._changes.until(changed)
 
     # Any: the operation says what its value is
     async def get(self, key: str) -> Outcome[Any] | None:
@@ -631,8 +392,8 @@ class Outbox(Uncopied):
         Raises:
             JournalError: The database stayed away, or the entry is damaged.
         """
-        self._check_loop()
-        self._check_reached()
+        self._opening.check_loop()
+        self._opening.check_reached()
         entry = await self._store.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None
@@ -654,7 +415,7 @@ class Outbox(Uncopied):
         Raises:
             JournalError: The database stayed away.
         """
-        self._check_open()
+        self._opening.check_open()
         return await self._store.do_again(keys)
 
     async def resolve(
@@ -676,15 +437,15 @@ class Outbox(Uncopied):
             JournalError: The write is not there, a living process has it, its verdict is final, nothing of it
                 was sent, the outbox is not open, or the database stayed away. Nothing was stored.
         """
-        self._check_open()
+        self._opening.check_open()
         from invsvc_async.durable.resolve import note, resolution, resolve
 
         resolved = await resolve(
             self._store.store, key, resolution(applied, because, by)
         )
         note(self._sending.core, resolved)
-        self._note_stored()
-        await self._store.store.tell(_VERDICTS)
+        self._changes.note_stored()
+        await self._changes.tell()
         return resolved.outcome
 
     async def drop(self, key: str) -> bool:
@@ -696,7 +457,7 @@ class Outbox(Uncopied):
         Raises:
             JournalError: The database stayed away.
         """
-        self._check_open()
+        self._opening.check_open()
         return await self._store.drop(key)
 
     async def prune(self, *, older_than: float, unacknowledged: bool = False) -> int:
@@ -714,7 +475,7 @@ class Outbox(Uncopied):
             InvalidRequestError: *older_than* is negative.
             JournalError: The database stayed away.
         """
-        self._check_open()
+        self._opening.check_open()
         if not older_than >= 0:
             raise InvalidRequestError(
                 f"older_than: must be 0 or more seconds, not {older_than!r}"
@@ -728,9 +489,9 @@ def outbox_at(
 ) -> OutboxEntries:
     """Return the entries of *core* at *path*, not open yet. The settings are those of ``Outbox.open``."""
     if is_postgres(str(path)):
-        return PostgresOutbox(
-            store_at(path, "outbox", **how), core, same_mode=same_mode
-        )
+        store = store_at(path, "outbox", **how)
+        enqueuing = PostgresEnqueuing(store, same_mode=same_mode)
+        return OutboxEntries(store, core, enqueuing, same_mode=same_mode)
     check_path(str(path), "outbox")
     if str(path) in ("", ".", ":memory:"):
         raise ConfigurationError(
@@ -755,7 +516,3 @@ def _epoch_ms(not_before: datetime | None) -> int | None:
         )
     since = not_before - _EPOCH
     return max(-(-since // timedelta(milliseconds=1)), 0)
-
-
-def _pause_after(failures: int) -> float:
-    return _PAUSES[min(failures, len(_PAUSES)) - 1]

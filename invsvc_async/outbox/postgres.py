@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from invsvc_async.durable.entries import lane_of
 from invsvc_async.durable.store.enqueued import (
     can_have_times,
     common_into,
@@ -12,7 +13,7 @@ from invsvc_async.durable.store.enqueued import (
     insert_into,
 )
 from invsvc_async.outbox.caller_connections import Database, run
-from invsvc_async.outbox.entries import OutboxEntries, no_times, not_there
+from invsvc_async.outbox.enqueuing import Enqueuing, no_times, not_there
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
@@ -23,36 +24,40 @@ if TYPE_CHECKING:
     from invsvc_async.transport.client_core import ClientCore
 
 
-class PostgresOutbox(OutboxEntries):
-    """The writes of an outbox in PostgreSQL."""
+class PostgresEnqueuing(Enqueuing):
+    """The enqueueing of writes in PostgreSQL, where transactions of the application insert entries."""
 
     database: ClassVar[Database] = "PostgreSQL"
 
-    def __init__(self, store: Store, core: ClientCore, *, same_mode: bool) -> None:
-        super().__init__(store, core, same_mode=same_mode)
-        self.base: PostgresStore = cast("PostgresStore", store)
+    def __init__(self, store: Store, *, same_mode: bool) -> None:
+        super().__init__(store)
+        self._base: PostgresStore = cast("PostgresStore", store)
+        self._same_mode = same_mode
 
     async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""
         # on a connection of our own, and only if it is new
-        await self.base.store_commons()
-        script = partial(self.enqueue, self.base.schema, new)
+        await self._base.store_commons()
+        script = partial(self.enqueue, self._base.schema, new)
         if connection is None:
-            return await self.base.run(script)
+            return await self._base.run(script)
         return await run(connection, self.database, script())
 
     def find(self, core: ClientCore, new: Entry) -> Script[str]:
         """Return the schema of the outbox of *core*, and store the common part of *new* there."""
         base_url = core.base_url
         mine = core.credential.fingerprint(core.base_url) or ""
-        schema = yield from self.base.find(base_url, mine, same_mode=self._same_mode)
+        schema = yield from self._base.schemas.find(
+            base_url, mine, same_mode=self._same_mode
+        )
         if schema is None:
             raise not_there(core)
         if new.not_before is not None and not (yield can_have_times(schema)):
             raise no_times()
-        yield common_into(schema, new, self._common_of(new))
+        yield common_into(schema, new, self.common_of(new))
         return schema
 
-    def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
-        lane = self.lane_of(new.key, new.thing)
+    def statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
+        """Return statements that insert *new* at *place*, or compare *new* with the entry there."""
+        lane = lane_of(new.key, new.thing, self.store.how.lanes)
         return insert_into(place, new, lane), compared_in(place, new)

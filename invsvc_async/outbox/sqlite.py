@@ -8,15 +8,11 @@ that one.  A row that was moved but not marked so is recognised by its key.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import ExitStack
 from functools import partial
 from glob import escape
 from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry
 from invsvc_async.durable.store import application_table
 from invsvc_async.durable.store.adding import known_of
@@ -28,185 +24,46 @@ from invsvc_async.durable.store.opening import file_at
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.sqlite import DIALECT
 from invsvc_async.errors import JournalError
+from invsvc_async.outbox.application_file import ApplicationFile
 from invsvc_async.outbox.caller_connections import Database, run
-from invsvc_async.outbox.entries import OutboxEntries, no_times, not_there
-from invsvc_async.storage.sqlite_file import SameFile
-from invsvc_async.storage.sqlite_writer import Writer
+from invsvc_async.outbox.enqueuing import Enqueuing, no_times, not_there
+from invsvc_async.outbox.entries import OutboxEntries
 from invsvc_async.writes.labels import NO_LABELS, has_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.enqueued import Statement
-    from invsvc_async.storage.dialect import Cell, Script
+    from invsvc_async.durable.store.opening import Store
+    from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.client_core import ClientCore
 
 
 _LANE = 1  # the only one of a file
 _AT_ONCE = 128
-_SLOW = 0.5
-_FAST = 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
-_FAST_FOR = 5.0  # s
-_PATIENCE = 5.0  # s to wait for a lock of the application
 _MOST_LISTED = 100_000  # rows among which those with a label are listed
 _PART = "[0-9a-f]" * 8  # which a base URL has in the name of its file, as a pattern
 
 
-class SqliteOutbox(OutboxEntries):
-    """The writes of the outbox of *core* in the application's file at *path*."""
+class SqliteEnqueuing(Enqueuing):
+    """The enqueueing of writes in SQLite: transactions of the application insert rows in its *file*."""
 
     database: ClassVar[Database] = "SQLite"
 
-    def __init__(
-        self,
-        path: str | Path,
-        core: ClientCore,
-        *,
-        same_mode: bool = False,
-        **how: bool,
-    ) -> None:
-        self._path = Path(path)
-        self._base_url = core.base_url
-        part = blake2b(core.base_url.encode(), digest_size=4).hexdigest()
-        self._beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
-        super().__init__(
-            file_at(self._beside, "outbox", **how), core, same_mode=same_mode
-        )
-        self._writer: Writer | None = None  # the thread that has the application's file
-        self._has_more = True  # whether its table is of the second version
-        self._moving = asyncio.Lock()
-        self._fast_until = 0.0  # loop time
-        self._enqueued = asyncio.Event()
-
-    async def open(self) -> None:
-        """
-        Open both files, and create what is missing; with *reading*, change nothing.
-
-        Raises:
-            JournalError: Another process has it, one of the files cannot be used, or the table is of another
-                version.
-            InvalidRequestError: It was begun with another credential, and *same_mode* is false.
-        """
-        if (
-            self.store.how.reading or not self.store.how.create
-        ) and not self._path.exists():
-            raise JournalError(
-                f"outbox {self._path}: the file does not exist. Check the path."
-            )
-        if self.store.how.reading and not self._beside.exists():
-            raise self._of_another_address()
-        try:
-            await super().open()
-            assert self._core is not None
-            await self.facts.check_client(
-                self._core,
-                "outbox",
-                same_mode=self._same_mode,
-                reading=self.store.how.reading,
-            )
-            name = f"outbox {self._path}"
-            same = SameFile(self._path.resolve(), name, "all that use it")
-            connect = partial(
-                _connected, self._path, name, reading=self.store.how.reading
-            )
-            writer = Writer(name, connect, check=same.check)
-            await writer.start()
-            same.remember()
-            self._writer = writer
-            self._has_more = await writer.act(application_table.has_more)
-            if not self.store.how.reading:
-                await self._belongs_together()
-        except BaseException:
-            await self.aclose()
-            raise
-
-    def _of_another_address(self) -> JournalError:
-        """Return the error for a file without an outbox for the base URL of the client."""
-        beside = f"{escape(self._path.name)}-outbox-{_PART}"
-        has_others = any(True for _ in self._path.parent.glob(beside))
-        what = f"outbox {self._path}: it has no writes for {self._base_url}"
-        if has_others:
-            return JournalError(
-                f"{what}, but for another address. Set INVSVC_BASE_URL to that of the application."
-            )
-        return JournalError(f"{what}. Check the path and the profile.")
-
-    async def _belongs_together(self) -> None:
-        """Check that rows of this file were moved by the same journal."""
-        epoch = await self.facts.get("epoch")
-        known = await self._do(application_table.epoch_of(self._base_url))
-        if (
-            known
-            and known[0][0] != epoch
-            and not (self.store.how.restored or self.store.how.moved)
-        ):
-            raise JournalError(
-                f"outbox {self._path}: the file beside it, {self._path.name}-outbox-…, is not the one that "
-                "was there, so writes may have been sent that it does not have. Nothing was sent. Put that "
-                "file back, with its .epoch. If it is lost, run the outbox with --restored (restored=True), "
-                "which settles what may have been sent before it sends."
-            )
-        await self._do(application_table.use_epoch(self._base_url, epoch))
-        if self.store.how.restored:  # rows that were not moved yet are of the copy too
-            while (await self.move()).many:
-                pass
-            after = 0
-            while found := await self._rows(
-                application_table.moved_rows(self._base_url, after, _AT_ONCE)
-            ):
-                await end_lost(self.store, found)
-                after = found[-1].seq
-            await self.store.run(mark_restored)
-
-    async def aclose(self) -> None:
-        """Store everything and close both files."""
-        writer, self._writer = self._writer, None
-        try:
-            if writer is not None:
-                await writer.stop()
-        finally:
-            await super().aclose()
-
-    @property
-    def table(self) -> Writer:
-        """The thread that has the application's file."""
-        if self._writer is None:
-            raise JournalError(
-                f"outbox {self._path}: it is not open. Use it with `async with`."
-            )
-        return self._writer
-
-    async def _do(self, statement: Statement) -> list[Cell]:
-        return await self.table.act(
-            lambda connection: connection.execute(
-                *DIALECT.translated(*statement)
-            ).fetchall()
-        )
-
-    async def _rows(self, statement: Statement) -> list[Entry]:
-        """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
-        entries: list[Entry] = []
-        if not self._has_more:
-            statement = application_table.of_first(statement)
-        for row in await self._do(statement):
-            entry, common = application_table.entry_in(row)
-            if entry.common is not None:
-                self.store.commons.texts[entry.common] = common
-            entries.append(entry)
-        return entries
-
-    # --- in the transaction of the application
+    def __init__(self, store: Store, file: ApplicationFile) -> None:
+        super().__init__(store)
+        self._file = file
 
     async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""
-        script = partial(self.enqueue, self._base_url, new)
+        script = partial(self.enqueue, self._file.base_url, new)
         if connection is None:
-            is_new = await self.table.run(DIALECT, script)
+            is_new = await self._file.table.run(DIALECT, script)
         else:
             is_new = await run(connection, self.database, script())
-        self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR
-        self._enqueued.set()
+        self._file.note_enqueued()
         return is_new
 
     def find(self, core: ClientCore, new: Entry) -> Script[str]:
@@ -222,10 +79,100 @@ class SqliteOutbox(OutboxEntries):
             raise no_times()
         return core.base_url
 
-    def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
+    def statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
+        """Return statements that insert *new* at *place*, or compare *new* with the entry there."""
         # SQLite has one writer at a time, so the numbers are in the order of the commits.
-        insert = application_table.insert(place, new, self._common_of(new))
+        insert = application_table.insert(place, new, self.common_of(new))
         return insert, application_table.compared(place, new)
+
+
+class SqliteOutbox(OutboxEntries):
+    """The writes of the outbox of *core* in the application's file at *path*."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        core: ClientCore,
+        *,
+        same_mode: bool = False,
+        **how: bool,
+    ) -> None:
+        file = ApplicationFile(path, core.base_url)
+        store = file_at(_beside(file), "outbox", **how)
+        super().__init__(store, core, SqliteEnqueuing(store, file), same_mode=same_mode)
+        self.file: ApplicationFile = file
+        self._moving = asyncio.Lock()
+
+    async def open(self) -> None:
+        """
+        Open both files, and create what is missing; with *reading*, change nothing.
+
+        Raises:
+            JournalError: Another process has it, one of the files cannot be used, or the table is of another
+                version.
+            InvalidRequestError: It was begun with another credential, and *same_mode* is false.
+        """
+        if (
+            self.store.how.reading or not self.store.how.create
+        ) and not self.file.path.exists():
+            raise JournalError(
+                f"outbox {self.file.path}: the file does not exist. Check the path."
+            )
+        if self.store.how.reading and not _beside(self.file).exists():
+            raise _of_another_address(self.file)
+        try:
+            await super().open()
+            assert self._core is not None
+            await self.facts.check_client(
+                self._core,
+                "outbox",
+                same_mode=self._same_mode,
+                reading=self.store.how.reading,
+            )
+            await self.file.open(reading=self.store.how.reading)
+            if not self.store.how.reading:
+                await self._belongs_together()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _belongs_together(self) -> None:
+        """Check that rows of this file were moved by the same journal."""
+        epoch = await self.facts.get("epoch")
+        known = await self.file.do(application_table.epoch_of(self.file.base_url))
+        if (
+            known
+            and known[0][0] != epoch
+            and not (self.store.how.restored or self.store.how.moved)
+        ):
+            path = self.file.path
+            raise JournalError(
+                f"outbox {path}: the file beside it, {path.name}-outbox-…, is not the one that was there, so "
+                "writes may have been sent that it does not have. Nothing was sent. Put that file back, with "
+                "its .epoch. If it is lost, run the outbox with --restored (restored=True), which settles "
+                "what may have been sent before it sends."
+            )
+        await self.file.do(application_table.use_epoch(self.file.base_url, epoch))
+        if self.store.how.restored:  # rows that were not moved yet are of the copy too
+            while (await self.move()).many:
+                pass
+            after = 0
+            while found := await self._rows(
+                application_table.moved_rows(self.file.base_url, after, _AT_ONCE)
+            ):
+                await end_lost(self.store, found)
+                after = found[-1].seq
+            await self.store.run(mark_restored)
+
+    async def aclose(self) -> None:
+        """Store everything and close both files."""
+        try:
+            await self.file.aclose()
+        finally:
+            await super().aclose()
+
+    async def _rows(self, statement: Statement) -> list[Entry]:
+        return await self.file.rows(statement, self.store.commons)
 
     # --- sending
 
@@ -241,11 +188,7 @@ class SqliteOutbox(OutboxEntries):
                     woken(str(aside_of(_LANE)))
                 if moved.many:
                     continue
-                fast = asyncio.get_running_loop().time() < self._fast_until
-                self._enqueued.clear()
-                await set_within(self._enqueued, _FAST if fast else _SLOW)
-                if not fast and self._enqueued.is_set():
-                    await asyncio.sleep(_FAST)
+                await self.file.until_next_look()
         finally:
             reopened.cancel()
             await asyncio.wait([reopened])
@@ -255,12 +198,12 @@ class SqliteOutbox(OutboxEntries):
         async with self._moving:
             if not (
                 new := await self._rows(
-                    application_table.new_rows(self._base_url, _AT_ONCE)
+                    application_table.new_rows(self.file.base_url, _AT_ONCE)
                 )
             ):
                 return TakenIn(0, None, has_times=False)
             taken = await take_in(self.store, new)
-            await self._do(
+            await self.file.do(
                 application_table.mark_moved([row.seq for row in new[: taken.many]])
             )
             return taken
@@ -270,7 +213,7 @@ class SqliteOutbox(OutboxEntries):
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
         # first: it may be moved now
-        new = await self._rows(application_table.new_row(self._base_url, key))
+        new = await self._rows(application_table.new_row(self.file.base_url, key))
         moved = await super().entry(key)
         if moved is not None and (not new or new[0].digest == moved.digest):
             return moved
@@ -279,11 +222,11 @@ class SqliteOutbox(OutboxEntries):
     async def waiting(self, labels: Mapping[str, str] = NO_LABELS) -> int:
         """Count the rows with all of *labels* that were not moved yet."""
         if not labels:
-            counting = application_table.count_new(self._base_url)
-            return int((await self._do(counting))[0][0])
-        if not self._has_more:
+            counting = application_table.count_new(self.file.base_url)
+            return int((await self.file.do(counting))[0][0])
+        if not self.file.has_more:
             return 0
-        found = await self._do(application_table.labels_of_new(self._base_url))
+        found = await self.file.do(application_table.labels_of_new(self.file.base_url))
         stored = (application_table.labels_in_row(more) for (more,) in found)
         return sum(has_all(each, labels) for each in stored)
 
@@ -295,7 +238,7 @@ class SqliteOutbox(OutboxEntries):
         is_asked = state in (None, "open")
         # any of them may have the labels
         most = _MOST_LISTED if labels else limit
-        rows = application_table.new_rows(self._base_url, most)
+        rows = application_table.new_rows(self.file.base_url, most)
         new = [
             row
             for row in (await self._rows(rows) if is_asked else ())
@@ -310,12 +253,14 @@ class SqliteOutbox(OutboxEntries):
         async with self._moving:
             if await entry_of(self.store, key) is None:
                 return bool(
-                    await self._do(application_table.delete_new(self._base_url, key))
+                    await self.file.do(
+                        application_table.delete_new(self.file.base_url, key)
+                    )
                 )
             if await self.store.run(partial(may_drop, key, seen=seen)) is None:
                 return False
-            await self._do(
-                application_table.delete(self._base_url, key)
+            await self.file.do(
+                application_table.delete(self.file.base_url, key)
             )  # first, as in _forget
             return await super().drop(key, seen=seen)
 
@@ -323,23 +268,22 @@ class SqliteOutbox(OutboxEntries):
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
         known = await known_of(self.store, keys)
         digests = [(key, each.digest) for key, each in known.items()]
-        await self._do(application_table.delete_old(self._base_url, digests))
+        await self.file.do(application_table.delete_old(self.file.base_url, digests))
 
 
-def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
-    """Connect to *path*, and create the tables that are missing; with *reading*, change nothing."""
-    with ExitStack() as opened:
-        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
-        opened.callback(connection.close)
-        if reading:
-            connection.execute("PRAGMA query_only = 1")
-        else:
-            connection.executescript(application_table.TABLES)
-            application_table.upgrade(connection)
-        if not application_table.is_known(connection):
-            raise JournalError(
-                f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
-                "created it, or a newer one."
-            )
-        opened.pop_all()
-        return connection
+def _beside(file: ApplicationFile) -> Path:
+    """Return where the store of the outbox is: in a file beside that of the application."""
+    part = blake2b(file.base_url.encode(), digest_size=4).hexdigest()
+    return file.path.with_name(f"{file.path.name}-outbox-{part}")
+
+
+def _of_another_address(file: ApplicationFile) -> JournalError:
+    """Return the error for a file without an outbox for the base URL of the client."""
+    beside = f"{escape(file.path.name)}-outbox-{_PART}"
+    has_others = any(True for _ in file.path.parent.glob(beside))
+    what = f"outbox {file.path}: it has no writes for {file.base_url}"
+    if has_others:
+        return JournalError(
+            f"{what}, but for another address. Set INVSVC_BASE_URL to that of the application."
+        )
+    return JournalError(f"{what}. Check the path and the profile.")

@@ -15,6 +15,7 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Outbox, Verdict
+from invsvc_async.durable.entries import not_due
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
@@ -332,4 +333,4 @@ async def test_writes_that_wait_for_their_time(service, place, invsvc):
 
 async def both_wait(outbox):
     entries = outbox_entries(outbox)
-    return (await entries.not_due(9)).many == 2
+    return (await not_due(entries, 9)).many == 2

@@ -551,7 +551,7 @@ async def test_workers_of_a_journal(service, empty, invsvc):
             update(client, service, "x").keyed("k"),
             update(client, service, "y"),
         )
-        await journal_of(client)._leases.beat()
+        await journal_of(client).life.own.leases.beat()
         code, out, _ = await invsvc("journal", "workers", empty.place, "--json")
         [found] = json.loads(out)
         told = (

@@ -11,6 +11,7 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch.entries import BatchEntries, summary_of
 from invsvc_async.client import options_of
+from invsvc_async.durable.entries import lane_of, reopen_all
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
 from tests.durable.stores import KINDS, SCAN, counts, opened, store_of
@@ -36,11 +37,11 @@ async def process(store, clock, number, chance):
         new = [
             Entry(
                 key=key, digest="", state=State.TO_DO, operation="x", intent="{}",
-                lane=entries.lane_of(key, None),
+                lane=lane_of(key, None, entries.lanes),
             )
             for key in keys
         ]  # fmt: skip
-        await entries.add(new, leases.name, None)
+        await entries.inputs.add(new, leases.name, None)
         await leases.take(store.how.lanes)
         found = (
             await store.open_in(dict.fromkeys(leases.lanes, 0), (), 5)
@@ -57,7 +58,8 @@ async def process(store, clock, number, chance):
                 assert error is None or isinstance(error, LostLaneError)
         match chance.randrange(4):
             case 0:
-                await entries.reopen_all(
+                await reopen_all(
+                    entries,
                     [chance.choice(["refused", "unknown"])],
                     newest=chance.random() < 0.5,
                 )

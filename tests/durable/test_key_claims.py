@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.durable import journal, key_claims
+from invsvc_async.durable import journal, run_ends
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.keyed_run import KeyedRun
@@ -69,7 +69,7 @@ async def under_way(service, client, key="k"):
     running = asyncio.create_task(create(client, key).outcome())
     await service.arrived("webhooks.create", before + 1)
     [name] = [
-        each for each in journal_of(client).keys._runs if each.endswith(f" {key}")
+        each for each in journal_of(client).keys._runs._runs if each.endswith(f" {key}")
     ]
     try:
         yield await claims_of(client).look(name)
@@ -85,7 +85,7 @@ async def owner(client, token, lane):
 async def test_entry_of_a_living_process_is_not_taken(service, shared):
     """Also if it was believed dead a moment before."""
     async with two(service, shared) as (one, other), under_way(service, one) as found:
-        lane = await journal_of(other).own_lane()
+        lane = await journal_of(other).life.own_lane()
         assert isinstance(found, Held)
         assert await claims_of(other).take(found.entry, lane) is None
         assert (
@@ -100,7 +100,7 @@ async def test_entry_that_nobody_has_is_taken_once(service, shared, left, is_gon
         await move(one, found, left)
         free = await claims_of(one).look(found.entry.key)
         assert free == Abandoned(free.entry, sent=True)
-        lanes = [await journal_of(each).own_lane() for each in (one, other)]
+        lanes = [await journal_of(each).life.own_lane() for each in (one, other)]
         claims = [claims_of(each) for each in (one, other)]
         taken = [
             await claims[1].take(free.entry, lanes[1]),
@@ -118,14 +118,14 @@ async def test_last_sender_that_fell_silent_is_not_gone(service, shared):
         claims = claims_of(other)
         silent = await claims.look(found.entry.key)
         assert silent == Abandoned(silent.entry, sent=True)
-        taken = await claims.take(silent.entry, await journal_of(other).own_lane())
+        taken = await claims.take(silent.entry, await journal_of(other).life.own_lane())
         assert taken == Taken(is_gone=False)
 
 
 async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shared):
     """Another one took it for dead: what it does is rejected in the statement itself."""
     async with two(service, shared) as (one, other), under_way(service, one) as found:
-        lane, claims = await journal_of(other).own_lane(), claims_of(other)
+        lane, claims = await journal_of(other).life.own_lane(), claims_of(other)
         await move(one, found, FREED)
         free = await claims.look(found.entry.key)
         await owner(one, "thief.1", lane.number)
@@ -139,18 +139,18 @@ async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shar
             one, "SELECT key FROM {s}entries WHERE lane = $1", lane.number
         )
         assert not any(key.endswith(" new") for (key,) in rows)
-        claims.end_run(found.entry.key, lane)
-        await claims.until_end_is_stored(found.entry.key)
+        claims.ends.end_run(found.entry.key, lane)
+        await claims.ends.until_stored(found.entry.key)
         await owner(one, lane.token, lane.number)
 
 
 async def test_zombie_releases_nothing_that_another_has(service, shared):
     """Its lane has another owner, who has not moved the entry yet."""
     async with two(service, shared) as (one, other), under_way(service, one) as found:
-        mine = await journal_of(one).own_lane()
+        mine = await journal_of(one).life.own_lane()
         await owner(other, "thief.1", mine.number)
-        claims_of(one).end_run(found.entry.key, mine)
-        await claims_of(one).until_end_is_stored(found.entry.key)
+        claims_of(one).ends.end_run(found.entry.key, mine)
+        await claims_of(one).ends.until_stored(found.entry.key)
         assert (await claims_of(other).look(found.entry.key)).entry.lane == mine.number
         await owner(other, mine.token, mine.number)
 
@@ -165,11 +165,11 @@ async def test_verdict_is_reopened_once(service, shared):
             one, "SELECT key FROM {s}entries WHERE key LIKE '% k'"
         )
         seen = await claims.look(name)
-        lanes = [await journal_of(each).own_lane() for each in (one, other)]
+        lanes = [await journal_of(each).life.own_lane() for each in (one, other)]
         assert await claims.reopen(seen.entry, State.TO_DO, lanes[0])
         assert not await claims.reopen(seen.entry, State.TO_DO, lanes[1])
-        claims.end_run(name, lanes[0])
-        await claims.until_end_is_stored(name)
+        claims.ends.end_run(name, lanes[0])
+        await claims.ends.until_stored(name)
         assert (await rename(other, "x", "k").outcome()).applied
         assert not await claims.reopen(seen.entry, State.TO_DO, lanes[0])
     assert len(service.ledger.effects("journeys.update")) == 1
@@ -256,7 +256,7 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
         racing = asyncio.gather(
             *(create(client).outcome() for client in (one, other) for _ in range(500))
         )
-        waits = [claims_of(client) for client in (one, other)]
+        waits = [claims_of(client).waits for client in (one, other)]
         await until(lambda: any(each._waiting for each in waits) or racing.done())
         has_waited = any(each._waiting for each in waits)
         outcomes = await racing
@@ -285,7 +285,7 @@ class Claimant:
 
     async def claim(self):
         """Claim the key as of a write that is being sent; return whether it is next, and what is stored."""
-        self.lane = await journal_of(self.client).own_lane()
+        self.lane = await journal_of(self.client).life.own_lane()
         await journal_of(self.client).keys.claims.claim(self, self.entry(State.SENDING))
         [entry] = await store_beneath(self.client).entries("e.seq = $1", self.seq)
         assert entry.state is (State.SENDING if self.is_next else State.TO_DO)
@@ -496,8 +496,8 @@ async def test_key_that_another_process_claims_at_the_same_moment(service, share
     async with order(service, shared) as claimant, order(service, shared) as of_another:
         run, other = claimant("k"), of_another("k")
         run.thing = None
-        lane = await journal_of(other.client).own_lane()
-        run.lane = await journal_of(run.client).own_lane()
+        lane = await journal_of(other.client).life.own_lane()
+        run.lane = await journal_of(run.client).life.own_lane()
         store = store_beneath(run.client)
         async with store.lent() as connection, connection.transaction():
             await store._dialect.run(connection, _inserting("k", lane.number))
@@ -537,7 +537,7 @@ async def test_entry_is_released_once_the_database_is_back(
     service, shared, monkeypatch
 ):
     """It was away when the run was cancelled: this process has the entry, and would have it until it ends."""
-    monkeypatch.setattr(key_claims, "_AGAIN", 0.05)
+    monkeypatch.setattr(run_ends, "_AGAIN", 0.05)
     async with two(service, shared, timeout=SOON) as (one, other):
         store, fails = store_beneath(one), 4
         rows = store.rows
@@ -636,7 +636,7 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(
     service, shared, monkeypatch
 ):
     """A journal that can be read, and not written, as after a switch to a replica, is an error."""
-    monkeypatch.setattr(key_claims, "_TO_LEAVE", 0.2)
+    monkeypatch.setattr(run_ends, "_TO_LEAVE", 0.2)
     async with two(service, shared) as (one, _):
         store = store_beneath(one)
         rows = store.rows
@@ -690,10 +690,10 @@ async def test_entries_of_a_dead_process_whose_recovery_failed(
 async def test_recover_after_another_process_took_this_one_for_dead(service, shared):
     """It goes on in a new lane."""
     async with two(service, shared) as (one, other):
-        lane = await journal_of(one).own_lane()
+        lane = await journal_of(one).life.own_lane()
         await owner(other, "thief.1", lane.number)
         assert await one.recover() == []
-        assert (await journal_of(one).own_lane()).number != lane.number
+        assert (await journal_of(one).life.own_lane()).number != lane.number
 
 
 @pytest.mark.parametrize("moves", ["take", "reopen"])

@@ -26,8 +26,9 @@ from invsvc_async import (
     Verdict,
 )
 from invsvc_async.client import options_of
-from invsvc_async.durable import key_claims, keyed_run
+from invsvc_async.durable import keyed_run, run_ends
 from invsvc_async.durable.entries import JournalEntries
+from invsvc_async.durable.store import claims as in_store
 from invsvc_async.durable.store.restored import NOT_RESTORED
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
@@ -497,15 +498,15 @@ async def test_resume_while_another_process_does_the_write_anew(
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
         keys, waiting = (journal_of(each).keys for each in (one, other))
-        [name] = keys._runs
-        intent = await keys.intent_in((await keys.claims.look(name)).entry)
+        [name] = keys._runs._runs
+        intent = await keys._stored.intent_in((await keys.claims.look(name)).entry)
 
         async def until_done_anew(_found):
             waits.set()
             assert (await running).verdict is Verdict.REFUSED
             assert (await create(one).outcome()).applied
 
-        monkeypatch.setattr(waiting.claims, "wait", until_done_anew)
+        monkeypatch.setattr(waiting.claims.waits, "wait", until_done_anew)
         with pytest.raises(
             ConfigurationError, match="does not have the write of this intent"
         ):
@@ -822,14 +823,14 @@ async def test_database_that_is_away(service, request, when):
 async def test_verdict_that_the_database_gets_late(service, request, monkeypatch):
     """The next run waits for it, and returns it: it would be taken for the verdict of what that run sends."""
     service.script("webhooks.create", "400", "slow 0.9")
-    store_late = key_claims.Claims._store_end
+    store_late = run_ends.RunEnds._store_end
 
     async def while_the_next_is_sent(*arguments, **how):
         with suppress(TimeoutError):  # the next one waits for it, and is not sent
             await until(lambda: service.arrivals("webhooks.create") == 2, within=1.0)
         return await store_late(*arguments, **how)
 
-    monkeypatch.setattr(key_claims.Claims, "_store_end", while_the_next_is_sent)
+    monkeypatch.setattr(run_ends.RunEnds, "_store_end", while_the_next_is_sent)
     async with database_proxy() as proxy:
         journal = (
             proxy.address + f"&journal=late{abs(hash(request.node.nodeid))}&silence=60"
@@ -879,15 +880,14 @@ async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypat
     ):
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
-        claims = journal_of(other).keys.claims
-        look = claims.look
+        look = in_store.look
 
         async def late(*given):
             waits.set()
             await forgotten.wait()
             return await look(*given)
 
-        claims.look = late
+        monkeypatch.setattr(in_store, "look", late)
         waiting = asyncio.create_task(create(other).outcome())
         assert (await running).applied
         assert await one.forget("k")
@@ -985,7 +985,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         journal = journal_of(client)
         store = store_beneath(journal)
         await asyncio.sleep(0)  # what was told of the first one begins, and may connect
-        await until(lambda: not journal.keys.claims._tasks)
+        await until(lambda: not journal.keys.claims.ends._tasks)
         # as of the last connection
         assert await journal.keys.doubts.mark() == NOT_RESTORED
         store._place["timeline"] = "00000077"

@@ -10,7 +10,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.batch.reports.not_applied import failed_writes
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable.entries import Entries
+from invsvc_async.durable import entries as module
+from invsvc_async.durable.entries import reopen_all
 from invsvc_async.durable.last_writes import take_claims
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
@@ -126,7 +127,7 @@ async def test_prune_and_retry_at_the_same_time(store, entries):
     first, second, reopened = await asyncio.gather(
         entries.prune(LATER),
         entries.prune(LATER),
-        entries.reopen_all(["refused"], newest=False),
+        reopen_all(entries, ["refused"], newest=False),
     )
     assert first + second + reopened == ROWS
     assert await numbers(store, FULL.replace("outcome", "intent")) == [reopened]
@@ -134,15 +135,15 @@ async def test_prune_and_retry_at_the_same_time(store, entries):
 
 async def test_prune_that_is_stopped(store, entries, monkeypatch):
     """What it did stays so, and the next one does the rest."""
-    parts = Entries.parts
+    parts = module.parts_of
 
-    async def first(self, _):
-        async for number, part in enumerated(parts(self, 500)):
+    async def first(which, _):
+        async for number, part in enumerated(parts(which, 500)):
             if number == 3:
                 raise asyncio.CancelledError
             yield part
 
-    monkeypatch.setattr(Entries, "parts", first)
+    monkeypatch.setattr(module, "parts_of", first)
     with pytest.raises(asyncio.CancelledError):
         await entries.prune(LATER)
     monkeypatch.undo()

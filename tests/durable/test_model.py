@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.concurrency.clock import SystemClock
+from invsvc_async.durable.entries import reopen_all
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
@@ -185,7 +186,7 @@ class StoreModel(RuleBasedStateMachine):
             )
             for key in keys
         ]  # fmt: skip
-        added = self.done(self.entries.add(new, self.leases.name, None))
+        added = self.done(self.entries.inputs.add(new, self.leases.name, None))
         fresh = [key for key in keys if key not in self.stored]
         assert {*added.new} == {*fresh}
         assert {key: known.state for key, known in added.others.items()} == {
@@ -248,7 +249,7 @@ class StoreModel(RuleBasedStateMachine):
             for key, row in self.stored.items()
             if row.verdict == verdict and row.full
         ]
-        assert self.done(self.entries.reopen_all([verdict], newest=newest)) == len(
+        assert self.done(reopen_all(self.entries, [verdict], newest=newest)) == len(
             again
         )
         self.reopened(again, newest=newest)

@@ -371,7 +371,7 @@ async def test_waiter_for_a_run_that_settles_an_unknown_one(service, shared):
         lists = service.arrivals("webhooks.list") + 1
         await service.arrived("webhooks.list", lists)
         waiting = asyncio.create_task(create(other).outcome())
-        await until(lambda: bool(claims_of(other)._waiting))
+        await until(lambda: bool(claims_of(other).waits._waiting))
         third = client_of(service, journal=journal)
         async with third as client:
             for who in (one, other, client):
@@ -463,7 +463,7 @@ async def left_in_flight(service, client, name, key):
     """Send an update whose answer never comes, and cancel it."""
     service.script("journeys.update", "apply, then hang 60")
     await cut_off(service, rename(client, name, key))
-    await until(lambda: not claims_of(client)._unfinished)
+    await until(lambda: not claims_of(client).ends._unfinished)
 
 
 async def test_older_write_is_overtaken_by_a_resolved_one(service, address):
@@ -490,7 +490,7 @@ async def test_older_write_is_done_where_the_newer_one_did_nothing(service, addr
         assert (await rename(client, "old", "old").outcome()).verdict is Verdict.REFUSED
         service.script("journeys.update", "hang 60")
         await cut_off(service, rename(client, "new", "new"))
-        await until(lambda: not claims_of(client)._unfinished)
+        await until(lambda: not claims_of(client).ends._unfinished)
         await client.resolve("new", applied=False, **BY)
         assert (await rename(client, "old", "old").outcome()).applied
     assert [
@@ -506,7 +506,7 @@ async def test_resolved_write_is_in_no_lane_of_its_process(service, address):
         service.script("journeys.update", "apply, then reset")
         service.script("journeys.get", "403")
         assert (await rename(client, "new", "new").outcome()).verdict is Verdict.UNKNOWN
-        own = (await journal_of(client).own_lane()).number
+        own = (await journal_of(client).life.own_lane()).number
         lanes = "SELECT lane FROM {s}entries"
         assert [lane for (lane,) in await rows_of(client, lanes)] == [own]
         await client.resolve("new", applied=True, **BY)

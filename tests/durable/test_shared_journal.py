@@ -308,7 +308,7 @@ async def test_database_that_goes_away_before_a_send(service, shared, lease):
             store_beneath(journal).patience = 0.5
             proxy.cut()
             if lease == "expired":
-                journal._leases.until = 0.0
+                journal.life.own.leases.until = 0.0
             with pytest.raises(
                 JournalError, match=r"is away .*was not sent now"
             ) as caught:
@@ -374,7 +374,7 @@ async def test_closing_that_is_cancelled(service, shared, monkeypatch):
         await waiting.wait()
         await cancel(closing)
     assert closing.cancelled()
-    assert journal._beating.done()
+    assert journal.life._beating.done()
     with pytest.raises(JournalError, match="is not open"):
         await store_beneath(journal).rows("SELECT 1")
     await client.aclose()

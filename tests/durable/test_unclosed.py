@@ -111,7 +111,7 @@ async def test_client_that_is_dropped_without_being_closed(service, address):
     await client.recover()
     core = options_of(client).core
     dropped = weakref.ref(core.writes.journal)
-    name = core.writes.journal._leases.name
+    name = core.writes.journal.life.own.leases.name
     del client, core
     gc.collect()
 

@@ -64,7 +64,7 @@ async def owners(portal):
     """Return the tokens of the lanes of all processes but this one."""
     # reaches: what the journal has of others
     journal = portal.client._view.core.writes.journal
-    lane = await journal.own_lane()
+    lane = await journal.life.own_lane()
     schema = lane.leases.store.schema
     async with connected() as connection:
         found = await connection.fetch(f"SELECT owner FROM {schema}.lanes")

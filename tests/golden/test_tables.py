@@ -16,7 +16,7 @@ import pytest
 
 from invsvc_async.durable.store import (
     application_table,
-    postgres as postgres_store,
+    schemas,
     sqlite as sqlite_store,
 )
 from invsvc_async.durable.store.migrations import schema_of
@@ -105,7 +105,7 @@ def test_tables_of_writes(kind, which):
     how = HOW[kind]
     dialects = {
         "sqlite": (sqlite_store.DIALECT, "postgres"),
-        "postgres": (postgres_store._dialect_in("s", how), "sqlite"),
+        "postgres": (schemas.dialect_in("s", how), "sqlite"),
     }
     found = digest(statements(create(how), *dialects[which]))
     version = schema_of(counted=how.counted).version

@@ -169,7 +169,7 @@ async def test_role_that_may_not_change_tables(service, tmp_path):
             ) in str(refused.value)
             store = writes_at(place, "outbox")
             assert isinstance(store, PostgresStore)
-            statements = [*store.upgrade_of(options_of(client).core, 1)]
+            statements = [*store.schemas.upgrade_of(options_of(client).core, 1)]
             await owner.execute("; ".join(statements))
             async with Outbox.open(theirs, client) as outbox:
                 assert outbox._store.store.version == LAST

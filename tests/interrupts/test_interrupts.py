@@ -35,9 +35,9 @@ FUNCTIONS = (
     "Driver._run", "send_once", "_record_end", "conclude", "Driver._leave",
     "Lines.leave", "Transport.send", "Transport._conclude", "Limiter.leave", "Answers.attempt",
     "Writer._put", "Writer._hand_over", "Writer._committed", "_Job.resolve", "Writer.end",
-    "ClientJournal._open", "ClientJournal._close", "Claims._claim_all", "Claims._choose", "_answer",
+    "JournalLife._open", "JournalLife._close", "Claims._claim_all", "Claims._choose", "_answer",
     "KeyedRun.sending", "KeyedRun.settled",
-    "KeyedRun.let_go", "Claims.end_run", "Write._driven", "Awaiters.end_run",
+    "KeyedRun.let_go", "RunEnds.end_run", "Write._driven", "Awaiters.end_run",
     "RunRecord.mark", "RunRecord.add", "WritePlace.take", "Driver._start", "_store_send", "_note_verdict",
 )  # fmt: skip
 

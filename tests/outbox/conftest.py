@@ -182,9 +182,9 @@ async def spoil(outbox, before, after):
     """Replace a text in what is stored of each write, as if another version of the code had stored it."""
     text = "UPDATE {} SET intent = replace(intent, $1, $2)"
     await store_beneath(outbox).rows(text.format("{s}entries"), before, after)
-    if outbox_entries(outbox).database == "SQLite":
+    if outbox_entries(outbox).enqueuing.database == "SQLite":
         text = text.format("invsvc_outbox").replace("$", "?")
-        await outbox_entries(outbox).table.act(
+        await outbox_entries(outbox).file.table.act(
             lambda own: own.execute(text, (before, after)).rowcount
         )
 
@@ -192,11 +192,11 @@ async def spoil(outbox, before, after):
 @asynccontextmanager
 async def transaction_of(outbox):
     """Yield a connection of an application to the database of *outbox*, in a transaction."""
-    if outbox_entries(outbox).database == "PostgreSQL":
+    if outbox_entries(outbox).enqueuing.database == "PostgreSQL":
         made = await asyncpg.connect(database().address)
     else:
         made = await aiosqlite.connect(
-            outbox_entries(outbox)._path, isolation_level=None
+            outbox_entries(outbox).file.path, isolation_level=None
         )
     try:
         await made.execute("BEGIN")

@@ -122,10 +122,10 @@ async def test_file_that_the_application_keeps_locked(
     service, client, tmp_path, caplog, monkeypatch
 ):
     """It is logged that nothing is sent, and why; once the transaction has ended, dispatching goes on by itself."""
-    from invsvc_async.outbox import outbox as module, sqlite
+    from invsvc_async.outbox import application_file, pauses
 
-    monkeypatch.setattr(sqlite, "_PATIENCE", 0.05)
-    monkeypatch.setattr(module, "_PAUSES", (0.05,))
+    monkeypatch.setattr(application_file, "_PATIENCE", 0.05)
+    monkeypatch.setattr(pauses, "_PAUSES", (0.05,))
     path = tmp_path / "app.db"
     async with (
         Outbox.open(path, client) as outbox,

@@ -22,6 +22,7 @@ from invsvc_async.batch import lane_reader
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.entries import workers_of
 from invsvc_async.client import options_of
+from invsvc_async.durable.entries import owner_of_lane
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
@@ -138,9 +139,8 @@ async def test_process_that_sends_says_who_it_is(service, client, outbox):
         await ended(outbox, update(client, service))
         [key] = await enqueue(outbox, update(client, service))
         worker = await until(shown)
-        owner = await outbox_entries(outbox).owner_of(
-            (await outbox_entries(outbox).entry(key)).lane
-        )
+        entries = outbox_entries(outbox)
+        owner = await owner_of_lane(entries.store, (await entries.entry(key)).lane)
     assert (owner.host, owner.pid, owner.alive) == (
         socket.gethostname(),
         os.getpid(),
@@ -331,7 +331,7 @@ async def test_owner_that_is_quiet(client, outbox, address, asked_with, is_alive
     text = "UPDATE {s}members SET seen = seen - 30, silence = 2 WHERE name = $1"
     await store_beneath(outbox).rows(text, owner.name)
     async with Outbox.open(patient, client) as other:
-        found = await outbox_entries(other).owner_of(lane.number)
+        found = await owner_of_lane(outbox_entries(other).store, lane.number)
     assert found.alive is is_alive
 
 

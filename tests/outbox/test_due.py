@@ -11,6 +11,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.concurrency.clock import SystemClock
+from invsvc_async.durable.entries import lane_of
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import due, lists
 from invsvc_async.durable.store.turns import next_of_teams
@@ -57,7 +58,7 @@ async def at(outbox, when, *writes):
 
 async def moved(outbox):
     """Take what transactions have committed into the store, without sending."""
-    if outbox_entries(outbox).database == "SQLite":
+    if outbox_entries(outbox).enqueuing.database == "SQLite":
         while (await outbox_entries(outbox).move()).many:
             pass
 
@@ -247,7 +248,7 @@ async def test_row_that_is_moved_again(service, client, tmp_path):
         entries = outbox_entries(outbox)
         await entries.store.rows("UPDATE {s}entries SET lane = 1, due_at = 1")
         more = json.dumps({"not_before": _epoch_ms(now() + LATER)})
-        await entries.table.act(
+        await entries.file.table.act(
             lambda own: (
                 own.execute(
                     "UPDATE invsvc_outbox SET moved = 0, more = ?", (more,)
@@ -377,7 +378,9 @@ async def test_age_of_what_waits(client, service, place):
         assert await lists.ready_since(store, 100) is None
         assert (await outbox_entries(outbox).count("open", 100))[0] == 1
         moment = int(time.time() * 1000) + 5_000
-        lane = outbox_entries(outbox).lane_of(key, (await entries_of(outbox))[0].thing)
+        lane = lane_of(
+            key, (await entries_of(outbox))[0].thing, outbox_entries(outbox).lanes
+        )
         text = "UPDATE {s}entries SET lane = $1, due_at = $2"
         await store.rows(text, lane, moment)
         assert await lists.ready_since(store, 100) == moment
@@ -417,6 +420,6 @@ async def test_clock_of_the_file_or_database(client, service, place, monkeypatch
         )
         found = await due.bring_back(entries.store, leases.lanes.values())
         monkeypatch.undo()
-        is_file = entries.database == "SQLite"
+        is_file = entries.enqueuing.database == "SQLite"
         assert (await aside(outbox) == []) == is_file
         assert (key in await aside(outbox)) != is_file

@@ -313,12 +313,12 @@ async def test_key_that_is_deleted_meanwhile(
         await outbox.enqueue(
             connection, update(client, service, "old").keyed("order-1")
         )
-    real = outbox_entries(outbox)._statements
+    real = outbox_entries(outbox).enqueuing.statements
 
     def changed(place, new):
         return real(place, new)[0], (text.format(place), (new.key,))
 
-    monkeypatch.setattr(outbox_entries(outbox), "_statements", changed)
+    monkeypatch.setattr(outbox_entries(outbox).enqueuing, "statements", changed)
     async with connection.transaction():
         enqueued = outbox.enqueue(
             connection, update(client, service, "new").keyed("order-1")

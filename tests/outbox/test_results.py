@@ -13,7 +13,7 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from invsvc_async.durable.store.members import Sign
-from invsvc_async.outbox import outbox as module
+from invsvc_async.outbox import changes
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, entries_of, finished, untold, update
 from tests.support.children import first_lines, read_on, started
@@ -40,7 +40,7 @@ async def test_consumer_that_leaves_wakes_the_others(
     service, client, outbox, monkeypatch
 ):
     """What it has not acknowledged is given to them at once, and not when they look the next time."""
-    monkeypatch.setattr(module, "_POLL", 600.0)
+    monkeypatch.setattr(changes, "_POLL", 600.0)
     [key] = await finished(outbox, *updates(client, service, 1))
     leaving, waiting = outbox.results(), outbox.results()
     assert (await anext(leaving)).key == key

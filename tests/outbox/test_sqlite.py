@@ -79,7 +79,7 @@ async def test_closing_that_is_cancelled(path, client):
     """Both files are closed all the same, so that the outbox can be opened again."""
     begun, may_end = threading.Event(), threading.Event()
     outbox = await Outbox.open(path, client).__aenter__()
-    outbox_entries(outbox).table.act(lambda _: begun.set() or may_end.wait(30))
+    outbox_entries(outbox).file.table.act(lambda _: begun.set() or may_end.wait(30))
     await asyncio.to_thread(begun.wait, 30)
     leaving = asyncio.create_task(outbox.__aexit__(None, None, None))
     await asyncio.sleep(0)

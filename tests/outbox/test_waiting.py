@@ -16,7 +16,7 @@ from invsvc_async import (
     Verdict,
 )
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.outbox import outbox as module
+from invsvc_async.outbox import changes
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import enqueue, entries_of, update, written
 from tests.support.inside import outbox_entries, store_beneath
@@ -186,7 +186,7 @@ async def test_verdict_that_another_process_has_stored(
     service, client, address, monkeypatch, is_told
 ):
     """A notification wakes those that wait for it; without one, they look now and then."""
-    monkeypatch.setattr(module, "_POLL", 600.0 if is_told else 0.2)
+    monkeypatch.setattr(changes, "_POLL", 600.0 if is_told else 0.2)
     async with (
         client_of(service) as other,
         Outbox.open(address, other) as here,
@@ -195,7 +195,7 @@ async def test_verdict_that_another_process_has_stored(
     ):
         if not is_told:
             # reaches: a notice that is lost
-            monkeypatch.setattr(there, "_tell", asyncio.Event().wait)
+            monkeypatch.setattr(there._changes, "tell_others", asyncio.Event().wait)
         looking = here.wait("a"), here.wait("b"), anext(results := here.results())
         waiting = asyncio.gather(*looking)
         await asyncio.sleep(0.2)  # sleeps: so that all three wait; nothing tells
@@ -232,7 +232,7 @@ async def test_verdicts_wake_no_dispatcher(service, client, address):
 
 async def test_many_wait_at_once(service, client, outbox, monkeypatch):
     """Each is woken, whoever else looks meanwhile."""
-    monkeypatch.setattr(module, "_POLL", 600.0)
+    monkeypatch.setattr(changes, "_POLL", 600.0)
     async with outbox.dispatching():
         sent = [
             outbox.send(update(client, service, str(number))) for number in range(30)

@@ -47,7 +47,8 @@ CLOCKS = (
 FILES = (
     "writes/driver", "writes/sending", "writes/concluding", "writes/run_record", "writes/place", "writes/answers",
     "writes/results",
-    "durable/keys", "durable/key_claims", "durable/journal",
+    "durable/keys", "durable/key_steps", "durable/key_drivers", "durable/key_claims", "durable/journal",
+    "durable/journal_life", "durable/run_ends", "durable/run_waits",
     "durable/leases", "durable/store/sqlite", "durable/store/postgres", "storage/sqlite_writer", "batch/item",
 )  # fmt: skip
 TEXTS = (

@@ -34,10 +34,10 @@ def _world(stage: WalkStage) -> Iterator[None]:
     with ExitStack() as stack:
         for name, value in (
             ("invsvc_async.durable.store.sqlite.Writer", WalkWriter),
-            ("invsvc_async.outbox.sqlite.Writer", WalkWriter),
+            ("invsvc_async.outbox.application_file.Writer", WalkWriter),
             ("invsvc_async.durable.store.sqlite.LockedConnection", WalkConnection),
             ("invsvc_async.durable.entries.weakref", _NO_FINALIZERS),
-            ("invsvc_async.durable.journal.weakref", _NO_FINALIZERS),
+            ("invsvc_async.durable.journal_life.weakref", _NO_FINALIZERS),
             (f"{_STORAGE}.postgres_pool._PAUSE", 0.0),
         ):
             stack.enter_context(patch(name, value))

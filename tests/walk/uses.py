@@ -14,8 +14,9 @@ from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.batch.sending import Sending
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.key_names import key_in
+from invsvc_async.outbox.entries import OutboxEntries
 from invsvc_async.outbox.outbox import Outbox
-from invsvc_async.outbox.postgres import PostgresOutbox
+from invsvc_async.outbox.postgres import PostgresEnqueuing
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.history import Verdict
 from tests.support.inline_writer import InlineWriter
@@ -246,9 +247,9 @@ class InOutbox:
         core, run = process.member.state, f"{process.name}/run"
         entries: Any
         if stage.journal.is_shared:
-            entries = PostgresOutbox(
-                stage.journal.store(run, cls.kind), core, same_mode=False
-            )
+            store = stage.journal.store(run, cls.kind)
+            enqueuing = PostgresEnqueuing(store, same_mode=False)
+            entries = OutboxEntries(store, core, enqueuing, same_mode=False)
         else:
             with patch("invsvc_async.outbox.sqlite.file_at", stage.journal.store_at):
                 entries = SqliteOutbox(stage.journal.path, core)
@@ -288,7 +289,7 @@ class InOutbox:
         for key in process.life.keys:
             begun = stage.note_asked(process, key)
             spec = self.outbox._accepted(stage.made(process, key))
-            await self.entries.insert(None, self.entries.new(spec))
+            await self.entries.enqueuing.insert(None, self.entries.enqueuing.new(spec))
             if process.life.how == "one by one":
                 await self._wait(key, begun)
         await asyncio.gather(

@@ -18,6 +18,7 @@ from invsvc_async.batch.entries import BEGUN, name_of, summary_of, workers_of
 from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups, words_of
 from invsvc_async.batch.run_status import RUN, TOTAL, Status, statuses_in
 from invsvc_async.codec.exact_json import WireObject
+from invsvc_async.durable.store.lists import latest
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import is_postgres
 
@@ -117,7 +118,7 @@ class Watch:
         for verdict, count in failed.items():
             if count:
                 await groups.add_page(
-                    self._entries, await self._entries.latest(verdict, _GROUPED)
+                    self._entries, await latest(self._entries.store, verdict, _GROUPED)
                 )
         self._grouped = failed
         self._groups = []

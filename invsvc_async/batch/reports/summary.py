@@ -18,6 +18,7 @@ from invsvc_async.batch.reports.not_applied import (
     where_of,
 )
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
+from invsvc_async.durable.entries import not_due
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.resources.lost_secrets import first_key_of
 
@@ -154,7 +155,7 @@ async def report_of(
     report.runs = sorted(
         statuses_in(await entries.facts.beginning(RUN)), key=lambda each: each.begun
     )
-    report.not_due, report.first_due = await entries.not_due(_MOST_COUNTED)
+    report.not_due, report.first_due = await not_due(entries, _MOST_COUNTED)
     for each in report.runs:
         for why, lasted in each.seconds.items():
             report.limits[why] = report.limits.get(why, 0.0) + lasted

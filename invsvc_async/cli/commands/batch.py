@@ -318,7 +318,7 @@ async def _run(
 ) -> _Ended:
     """Run *writes*, or without them work on a shared batch, until the end or an interrupt."""
     from invsvc_async.batch import Batch
-    from invsvc_async.batch.entries import name_of
+    from invsvc_async.batch.entries import has_secrets, name_of
     from invsvc_async.batch.reports.not_applied import groups_of, where_of
 
     # A run on a shared journal also sends what other runs put into it.
@@ -334,8 +334,8 @@ async def _run(
         )
         batch = await stack.enter_async_context(opening)
         # what an earlier run has left, this one would do
-        if not batch.entries.is_shared:
-            may_create = may_create or await batch.entries.has_secrets()
+        if not batch.entries.store.is_shared:
+            may_create = may_create or await has_secrets(batch.entries)
             options.check_secrets(may_create=may_create)
         stops = stack.enter_context(_signals(batch))
         try:

@@ -116,10 +116,13 @@ def schema(
 
     store = store_at(place, "outbox")
     assert isinstance(store, PostgresStore)
+    schemas = store.schemas
     core = Calling(profile=profile).core if names_service(profile) else None
-    texts = store.definition(core) if from_ is None else store.upgrade_of(core, from_)
+    texts = (
+        schemas.definition(core) if from_ is None else schemas.upgrade_of(core, from_)
+    )
     statements = [dedent(each).strip() for each in texts]
-    name = store.schema_for(core)
+    name = schemas.of_client(core)
     if role is not None:
         to = '"{}"'.format(role.replace('"', '""'))
         statements += [

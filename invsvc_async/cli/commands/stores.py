@@ -275,12 +275,14 @@ async def retry(
         raise misuse(
             "give keys" if "verdict" in at.kind.lacks else "give keys or --verdict"
         )
+    from invsvc_async.durable.entries import reopen_all
+
     wanted = _retried_verdicts(verdict or ())
     async with at.opened() as entries:
         if keys:
             count = await _retry_keys(entries, keys, wanted, force=force)
         else:
-            count = await entries.reopen_all(wanted, newest=force)
+            count = await reopen_all(entries, wanted, newest=force)
     advice = f": {at.kind.again}" if count else ""
     tell({"to_do": count}, f"{counted(count, 'write')} to be done again{advice}")
     return Exit.FAILED if keys and not count else Exit.DONE

@@ -72,7 +72,7 @@ class WriteConsole:
             "name": visible_texts([name_of(self._at.place)])[0],
             "states": ["", *STATES],
             "limits": [*LIMITS],
-            "views": [*views, "workers"] if self._entries.is_shared else views,
+            "views": [*views, "workers"] if self._entries.store.is_shared else views,
             "changes": BUTTONS,
         }
 

@@ -26,8 +26,8 @@ an older copy          ``restored``: recognising it, and the notes about it
 =====================  ================================================================================
 
 Beneath are ``tables`` (the tables, and storing in them), ``conditions`` (what columns of an entry say),
-``migrations`` (what each version of the tables has changed), and ``sqlite`` and ``postgres`` (connections,
-transactions, group commit, notifications).
+``migrations`` (what each version of the tables has changed), ``schemas`` (where a store is in PostgreSQL),
+and ``sqlite`` and ``postgres`` (connections, transactions, group commit, notifications).
 
 The states of an entry
 ======================

@@ -7,8 +7,6 @@ import logging
 import re
 from contextlib import suppress
 from functools import partial
-from hashlib import blake2b
-from random import randrange
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
@@ -35,6 +33,7 @@ from invsvc_async.durable.store.restored import (
     place_of,
     wrong_with_place,
 )
+from invsvc_async.durable.store.schemas import StoreSchemas, dialect_in
 from invsvc_async.durable.store.tables import (
     Opening,
     Put,
@@ -47,11 +46,9 @@ from invsvc_async.durable.store.tables import (
 )
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
-from invsvc_async.storage.dialect import Cell, Connection, PostgresDialect, Script
 from invsvc_async.storage.postgres_pool import (
     AT_ONCE,
     AWAY,
-    DURABLY,
     PATIENCE,
     READ_ONLY,
     STANDBY,
@@ -60,10 +57,11 @@ from invsvc_async.storage.postgres_pool import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.durable.store.lanes import OwnedLane
     from invsvc_async.durable.store.states import Left
+    from invsvc_async.storage.dialect import Cell, Connection, Script
     from invsvc_async.transport.client_core import ClientCore
 
 
@@ -80,18 +78,6 @@ _LONGEST_UPGRADE = 3600.0  # s, for all of them
 # It changes tables that transactions of the application may be using; others wait behind it.
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
 _MAY_NOT = "42501"  # SQLSTATE: the role does not own the tables, or may not create any
-# Of one base URL, each credential may have a store of its own; with ``same_mode`` it continues another's.
-_HAS_TABLE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
-_OTHERS = (
-    "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, CAST($1 AS text))"
-)
-_OWNERS = """
-SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
-"""
-_OWN = """
-INSERT INTO {schema}.facts (name, value) VALUES ('base_url', $1) ON CONFLICT DO NOTHING RETURNING name
-"""
-_OF_NOBODY = 12 * "0"  # in place of a digest
 _CREDENTIAL = (
     "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
 )
@@ -178,7 +164,6 @@ _OPEN_ALL = _OPEN_IN_LANES % "false"
 # The same, and whether each waits behind one that is not due.
 _OPEN_IN_ORDER = _OPEN_IN_LANES % IS_BEHIND
 _TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
-_PARTS = 64  # of the counts
 # Of each place, because a copy may contain the note of an earlier restore.
 _NOTED = "copied through at "
 _NOTE_LAST = """
@@ -199,9 +184,7 @@ class PostgresStore(Pool):
     long a process that gives no sign of life counts as living: ``?outbox=NAME&silence=10``.  With
     ``starts_away=true``, an outbox or a client may start before its database can be reached.
 
-    A batch is known by its name.  Of a journal or outbox, each base URL has one of its own.
-
-    In a batch or outbox each credential has a store of its own. The journal of a client is shared by all.
+    In which schema it is: see ``StoreSchemas``.
     """
 
     # How often this has found that the database is a copy: what was read of the copy's notes before is old
@@ -216,7 +199,7 @@ class PostgresStore(Pool):
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         self.silence: float
-        self._called, self.silence = _pop_settings(kind, query)
+        called, self.silence = _pop_settings(kind, query)
         # Whether the opening may be left for later.
         self.starts_away: bool = _pop_starts_away(kind, query)
         plain = urlunsplit(parts._replace(query=urlencode(query)))
@@ -224,6 +207,9 @@ class PostgresStore(Pool):
         # One of the connections listens.
         super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)
         self._create = how.create and not how.reading
+        self.schemas: StoreSchemas = StoreSchemas(
+            how, called, self._name, creates=self._create
+        )
         # Somebody waits for an answer, or the opening is tried again later.
         if not self._create or self.starts_away:
             self.to_open = AT_ONCE
@@ -233,7 +219,7 @@ class PostgresStore(Pool):
         self._place: dict[str, str] | None = None  # once it is checked
         self.version: int = 0  # of its tables, once it is open
         self.schema: str = ""  # once it is open
-        self._dialect = _dialect_in(self.schema, self.how)
+        self._dialect = dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
         self._pending: list[tuple[Put, asyncio.Future[None]]] = []
         # Those that the current statement stores.  A signal handler may end the task, so this tells what is
@@ -267,7 +253,7 @@ class PostgresStore(Pool):
     async def _prepare(
         self, connection: Connection, *, core: ClientCore | None, same_mode: bool
     ) -> None:
-        prefix = f"invoicing_{self.how.kind}_{self._called}"
+        prefix = f"invoicing_{self.how.kind}_{self.schemas.called}"
         await connection.execute(_LOCK, prefix)
         if self._create:
             await self._check_writable(connection)
@@ -275,20 +261,22 @@ class PostgresStore(Pool):
         mine = None
         if core is None:
             is_batch = self.how.kind == "batch"
-            self.schema = prefix if is_batch else await self._only_one(connection)
+            self.schema = (
+                prefix if is_batch else await self.schemas.only_one(connection)
+            )
         else:
             facts["base_url"] = core.base_url
             mine = ""
             if self.how.is_of_credential:
                 mine = core.credential.fingerprint(core.base_url) or ""
-            finding = self._schema_of(core.base_url, mine, same_mode=same_mode)
+            finding = self.schemas.choose(core.base_url, mine, same_mode=same_mode)
             self.schema = await self._dialect.run(connection, finding)
-        self._dialect = _dialect_in(self.schema, self.how)
+        self._dialect = dialect_in(self.schema, self.how)
         if not await connection.fetchval(
             "SELECT to_regclass($1)", f"{self.schema}.facts"
         ):
             if not self._create:
-                raise self._none_here("")
+                raise self.schemas.none_here()
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
             await self._dialect.run(connection, create(self.how, **facts))
@@ -304,36 +292,6 @@ class PostgresStore(Pool):
             return
         is_standby = await connection.fetchval("SELECT pg_is_in_recovery()")
         raise JournalError(f"{self._name}: {STANDBY if is_standby else READ_ONLY}")
-
-    def _schema_of(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str]:
-        """
-        Return the schema of *base_url* and the credential *mine*, which may have to be created.
-
-        First one that is there (``find``); then one that was created for the first client that opens it
-        (``_adopt``); then the one that is named after both.
-        """
-        found = yield from self.find(base_url, mine, same_mode=same_mode)
-        if found is None:
-            found = yield from self._adopt(base_url)
-        return found or self._own_schema(base_url, mine)
-
-    async def _only_one(self, connection: Connection) -> str:
-        """Return the only schema of this name; raise JournalError if there are several, or none."""
-        prefix = f"invoicing_{self.how.kind}_{self._called}_"
-        rows = await connection.fetch(_OTHERS, prefix)
-        found = [
-            str(row[0])
-            for row in rows
-            if re.fullmatch("[0-9a-f]{12}", row[0].removeprefix(prefix))
-        ]
-        if len(found) == 1:
-            return found[0]
-        if not found:
-            raise self._none_here("")
-        raise JournalError(
-            f"{self._name}: {len(found)} base URLs have a {self.how.kind} {self._called!r} there. Set "
-            "INVSVC_BASE_URL, or give --profile."
-        )
 
     async def _upgrade(self) -> None:
         """
@@ -393,105 +351,6 @@ class PostgresStore(Pool):
             f"{self._name}: its tables have version {self.version}, an earlier one, and the role of the "
             f"address may not change them. Nothing was changed. {advice}."
         )
-
-    def upgrade_of(self, core: ClientCore | None, found: int) -> Iterator[str]:
-        """Yield the statements that bring tables of the version *found*, those of *core*, up to date."""
-        if not is_old(self.how, found):
-            raise ConfigurationError(
-                f"{self.how.kind}: tables of version {found} need no statements. Give the version that the "
-                "error names."
-            )
-        dialect = _dialect_in(self.schema_for(core), self.how)
-        for text, values in upgrade(self.how, found):
-            if "{sqlite}" not in text:
-                yield str(dialect.translated(text, values)[0])
-
-    def schema_for(self, core: ClientCore | None) -> str:
-        """Return the schema of *core*; without, the one that belongs to the first client that opens it."""
-        if core is None:
-            return f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
-        mine = core.credential.fingerprint(core.base_url) or ""
-        return self._own_schema(core.base_url, mine)
-
-    def _none_here(self, whose: str) -> JournalError:
-        return JournalError(
-            f"{self._name}: it has no {self.how.kind} {self._called!r}{whose}. Check the name in its "
-            "address, and the profile."
-        )
-
-    def _own_schema(self, base_url: str, mine: str) -> str:
-        digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
-        return f"invoicing_{self.how.kind}_{self._called}_{digest}"
-
-    def _adopt(self, base_url: str) -> Script[str | None]:
-        """
-        Return the schema that was created without an owner, and note *base_url* as the owner.
-
-        ``None`` if there is no such schema, or somebody has it.  The caller holds the lock of this name.
-        """
-        schema = f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
-        if not self.how.is_of_credential:
-            return None
-        if not (yield _HAS_TABLE, (f"{schema}.facts",))[0][0]:
-            return None
-        taken = yield _OWN.format(schema=schema), (base_url,)
-        return schema if taken else None
-
-    def definition(self, core: ClientCore | None) -> Iterator[str]:
-        """
-        Yield the statements that create the store of *core*; the first statement creates the schema.
-
-        Without *core*, the store belongs to the first client that opens it.
-        """
-        facts = {} if core is None else {"base_url": core.base_url}
-        schema = self.schema_for(core)
-        dialect = _dialect_in(schema, self.how)
-        yield f"CREATE SCHEMA {schema}"
-        for text, values in create(self.how, **facts):
-            if "{sqlite}" not in text:
-                statement, *arrays = dialect.translated(text, values)
-                for number, array in enumerate(arrays, 1):
-                    texts = ("'{}'".format(each.replace("'", "''")) for each in array)
-                    statement = statement.replace(
-                        f"${number}::", f"ARRAY[{', '.join(texts)}]::"
-                    )
-                yield statement
-
-    def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
-        """
-        Return the schema of *base_url* and the credential *mine*; ``None`` if the caller has to create it.
-
-        With *same_mode*, the schema of another credential is returned if there is only one.
-
-        Raises:
-            JournalError: There is no such schema, and none is to be created; or *same_mode* leaves a choice
-                of several.
-        """
-        own = self._own_schema(base_url, mine)
-        if (yield _HAS_TABLE, (f"{own}.facts",))[0][0]:
-            return own
-        others: list[str] = []
-        prefix = own.removesuffix(own.rpartition("_")[2])
-        for (schema,) in (yield _OTHERS, (prefix,)):
-            if not re.fullmatch("[0-9a-f]{12}", schema.removeprefix(prefix)):
-                continue  # of a name that only begins like this one
-            facts = dict(map(tuple, (yield _OWNERS.format(schema=schema), ())))
-            if facts.get("base_url") == base_url:
-                if f"credential {mine}" in facts:
-                    return str(schema)
-                others.append(schema)
-        if same_mode and len(others) > 1:
-            text = f"INSERT INTO SCHEMA.facts (name, value) VALUES ('credential {mine}', '')"
-            raise JournalError(
-                f"{self._name}: several credentials have an {self.how.kind} here, perhaps of other teams, "
-                "and same_mode does not say which one is continued. Find its schema among "
-                f"{', '.join(others)}, and run: {text}"
-            )
-        if same_mode and others:
-            return others[0]
-        if not self._create:
-            raise self._none_here(" of this base URL and credential" if others else "")
-        return None
 
     async def connected(self, connection: Connection) -> None:
         """
@@ -568,7 +427,7 @@ class PostgresStore(Pool):
             return True
         if self._restored or self._moved:
             return False
-        words = f"{self.how.kind} {self._called}: {what}"
+        words = f"{self.how.kind} {self.schemas.called}: {what}"
         if not self.how.asks_people:
             log.error(SETTLED, words)
             return False
@@ -770,24 +629,6 @@ class PostgresStore(Pool):
 def _note(place: dict[str, str]) -> str:
     """Return the name of the note of the last entry that may have been sent before this *place*."""
     return f"{_NOTED}{sorted(place.items())}"
-
-
-def _dialect_in(schema: str, how: Opening) -> PostgresDialect:
-    return PostgresDialect(
-        *(["counted"] if how.counted else []),
-        s=f"{schema}.",
-        # The application gets the verdicts of a client's journal by their keys.  Its ``unheard`` only notes
-        # who gives secrets.
-        told="AND taker IS NOT NULL" if how.kind == "journal" else "",
-        part=str(randrange(_PARTS)),
-        serial="bigserial PRIMARY KEY",
-        filled="WITH (fillfactor = 40)",
-        small="",
-        ms="floor(extract(epoch FROM clock_timestamp()) * 1000)",
-        durably=DURABLY,
-        at="strpos",
-        now="extract(epoch FROM clock_timestamp())::float8",
-    )
 
 
 def _pop_settings(kind: str, query: dict[str, str]) -> tuple[str, float]:

@@ -1,0 +1,202 @@
+"""
+In which schema of a PostgreSQL database a store is, and the statements that create or upgrade it there.
+
+A batch is known by its name.  Of a journal or outbox, each base URL has a store of its own; of an outbox,
+each credential, too.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from random import randrange
+from typing import TYPE_CHECKING
+
+from invsvc_async.durable.store.tables import Opening, create, is_old, upgrade
+from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.storage.dialect import PostgresDialect, Script
+from invsvc_async.storage.postgres_pool import DURABLY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from invsvc_async.storage.dialect import Connection
+    from invsvc_async.transport.client_core import ClientCore
+
+
+# Of one base URL, each credential may have a store of its own; with ``same_mode`` it continues another's.
+_HAS_TABLE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
+_OTHERS = (
+    "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, CAST($1 AS text))"
+)
+_OWNERS = """
+SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
+"""
+_OWN = """
+INSERT INTO {schema}.facts (name, value) VALUES ('base_url', $1) ON CONFLICT DO NOTHING RETURNING name
+"""
+_OF_NOBODY = 12 * "0"  # in place of a digest
+_PARTS = 64  # of the counts
+
+
+class StoreSchemas:
+    """
+    The schemas of stores of one kind that are *called* so, opened as *how* says.
+
+    *where* names the database in errors; the store is created if *creates*.
+    """
+
+    def __init__(self, how: Opening, called: str, where: str, *, creates: bool) -> None:
+        self._how = how
+        self.called: str = called
+        self._where = where
+        self._creates = creates
+
+    def choose(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str]:
+        """
+        Return the schema of *base_url* and the credential *mine*, which may have to be created.
+
+        First one that is there (``find``); then one that was created for the first client that opens it
+        (``_adopt``); then the one that is named after both.
+        """
+        found = yield from self.find(base_url, mine, same_mode=same_mode)
+        if found is None:
+            found = yield from self._adopt(base_url)
+        return found or self._own(base_url, mine)
+
+    async def only_one(self, connection: Connection) -> str:
+        """Return the only schema of this name; raise JournalError if there are several, or none."""
+        prefix = f"invoicing_{self._how.kind}_{self.called}_"
+        rows = await connection.fetch(_OTHERS, prefix)
+        found = [
+            str(row[0])
+            for row in rows
+            if re.fullmatch("[0-9a-f]{12}", row[0].removeprefix(prefix))
+        ]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise self.none_here()
+        raise JournalError(
+            f"{self._where}: {len(found)} base URLs have a {self._how.kind} {self.called!r} there. Set "
+            "INVSVC_BASE_URL, or give --profile."
+        )
+
+    def upgrade_of(self, core: ClientCore | None, found: int) -> Iterator[str]:
+        """Yield the statements that bring tables of the version *found*, those of *core*, up to date."""
+        if not is_old(self._how, found):
+            raise ConfigurationError(
+                f"{self._how.kind}: tables of version {found} need no statements. Give the version that the "
+                "error names."
+            )
+        dialect = dialect_in(self.of_client(core), self._how)
+        for text, values in upgrade(self._how, found):
+            if "{sqlite}" not in text:
+                yield str(dialect.translated(text, values)[0])
+
+    def of_client(self, core: ClientCore | None) -> str:
+        """Return the schema of *core*; without, the one that belongs to the first client that opens it."""
+        if core is None:
+            return f"invoicing_{self._how.kind}_{self.called}_{_OF_NOBODY}"
+        mine = core.credential.fingerprint(core.base_url) or ""
+        return self._own(core.base_url, mine)
+
+    def none_here(self, whose: str = "") -> JournalError:
+        """Return the error for a database without such a store; *whose* ends its first sentence."""
+        return JournalError(
+            f"{self._where}: it has no {self._how.kind} {self.called!r}{whose}. Check the name in its "
+            "address, and the profile."
+        )
+
+    def _own(self, base_url: str, mine: str) -> str:
+        digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
+        return f"invoicing_{self._how.kind}_{self.called}_{digest}"
+
+    def _adopt(self, base_url: str) -> Script[str | None]:
+        """
+        Return the schema that was created without an owner, and note *base_url* as the owner.
+
+        ``None`` if there is no such schema, or somebody has it.  The caller holds the lock of this name.
+        """
+        schema = f"invoicing_{self._how.kind}_{self.called}_{_OF_NOBODY}"
+        if not self._how.is_of_credential:
+            return None
+        if not (yield _HAS_TABLE, (f"{schema}.facts",))[0][0]:
+            return None
+        taken = yield _OWN.format(schema=schema), (base_url,)
+        return schema if taken else None
+
+    def definition(self, core: ClientCore | None) -> Iterator[str]:
+        """
+        Yield the statements that create the store of *core*; the first statement creates the schema.
+
+        Without *core*, the store belongs to the first client that opens it.
+        """
+        facts = {} if core is None else {"base_url": core.base_url}
+        schema = self.of_client(core)
+        dialect = dialect_in(schema, self._how)
+        yield f"CREATE SCHEMA {schema}"
+        for text, values in create(self._how, **facts):
+            if "{sqlite}" not in text:
+                statement, *arrays = dialect.translated(text, values)
+                for number, array in enumerate(arrays, 1):
+                    texts = ("'{}'".format(each.replace("'", "''")) for each in array)
+                    statement = statement.replace(
+                        f"${number}::", f"ARRAY[{', '.join(texts)}]::"
+                    )
+                yield statement
+
+    def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
+        """
+        Return the schema of *base_url* and the credential *mine*; ``None`` if the caller has to create it.
+
+        With *same_mode*, the schema of another credential is returned if there is only one.
+
+        Raises:
+            JournalError: There is no such schema, and none is to be created; or *same_mode* leaves a choice
+                of several.
+        """
+        own = self._own(base_url, mine)
+        if (yield _HAS_TABLE, (f"{own}.facts",))[0][0]:
+            return own
+        others: list[str] = []
+        prefix = own.removesuffix(own.rpartition("_")[2])
+        for (schema,) in (yield _OTHERS, (prefix,)):
+            if not re.fullmatch("[0-9a-f]{12}", schema.removeprefix(prefix)):
+                continue  # of a name that only begins like this one
+            facts = dict(map(tuple, (yield _OWNERS.format(schema=schema), ())))
+            if facts.get("base_url") == base_url:
+                if f"credential {mine}" in facts:
+                    return str(schema)
+                others.append(schema)
+        if same_mode and len(others) > 1:
+            text = f"INSERT INTO SCHEMA.facts (name, value) VALUES ('credential {mine}', '')"
+            raise JournalError(
+                f"{self._where}: several credentials have an {self._how.kind} here, perhaps of other teams, "
+                "and same_mode does not say which one is continued. Find its schema among "
+                f"{', '.join(others)}, and run: {text}"
+            )
+        if same_mode and others:
+            return others[0]
+        if not self._creates:
+            raise self.none_here(" of this base URL and credential" if others else "")
+        return None
+
+
+def dialect_in(schema: str, how: Opening) -> PostgresDialect:
+    """Return the dialect of the statements of a store in *schema*."""
+    return PostgresDialect(
+        *(["counted"] if how.counted else []),
+        s=f"{schema}.",
+        # The application gets the verdicts of a client's journal by their keys.  Its ``unheard`` only notes
+        # who gives secrets.
+        told="AND taker IS NOT NULL" if how.kind == "journal" else "",
+        part=str(randrange(_PARTS)),
+        serial="bigserial PRIMARY KEY",
+        filled="WITH (fillfactor = 40)",
+        small="",
+        ms="floor(extract(epoch FROM clock_timestamp()) * 1000)",
+        durably=DURABLY,
+        at="strpos",
+        now="extract(epoch FROM clock_timestamp())::float8",
+    )
