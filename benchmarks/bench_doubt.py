@@ -15,6 +15,7 @@ windows of the default policy.
 from __future__ import annotations
 
 import asyncio
+import selectors
 import statistics
 import sys
 import tempfile
@@ -31,8 +32,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.conformance.service_process import Embedded, Plan, embedded
 from invsvc_async.simulator import Simulator
 from tests.support.virtual_time import (
+    Clockwork,
     LoopClock,
-    SteadyLoop,
     VirtualTimeLoop,
     service_clock,
 )
@@ -162,6 +163,23 @@ class Spent:
     applied: int
 
 
+class _Waiting(Clockwork):
+    """Selector whose time is that for which the process has waited."""
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """Return the sockets that are ready, at the latest after *timeout* seconds."""
+        begun = time.monotonic()
+        ready = selectors.DefaultSelector.select(self, timeout)
+        self.now += time.monotonic() - begun
+        return ready
+
+
+class _WaitingLoop(VirtualTimeLoop):
+    """Loop for a process that valgrind makes slow: else none of its requests would be in time."""
+
+    kind = _Waiting
+
+
 def rows(*, rounds: int = 1) -> list[Row]:  # noqa: ARG001 - counts do not vary
     """Measure this file's rows."""
     found = {
@@ -201,8 +219,7 @@ def batch_rows(writes: int = _BATCH) -> list[Row]:
 
     By the clock, the settle windows of its last writes dominate; ``bench_doubt batch`` prints those times.
     """
-    # What counts makes the process slow: its time must not pass meanwhile, or nothing would be in time.
-    loop = SteadyLoop if meter.IS_COUNTED else None
+    loop = _WaitingLoop if meter.IS_COUNTED else None
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(_batch(_FIRST, _FAULTS))  # loads what batches and faults need
         clean, faulty = [runner.run(_batch(writes, faults)) for faults in ("", _FAULTS)]
