@@ -2,8 +2,8 @@
 What a block of calls costs: CPU time or, in a process that valgrind runs, instructions of the processor.
 
 Instructions hardly depend on what else the machine does. They are those of Python, of C and of all threads,
-not those of the kernel. Valgrind writes down what it has counted whenever the process calls ``os.getppid``,
-which nothing else here calls, and counts from zero again.
+not those of the kernel. Valgrind writes down what it has counted in a new file whenever the process calls
+``os.getppid``, and counts from zero again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ _PLACE = "INVSVC_BENCHMARKS_COUNTS"  # where valgrind writes, if it runs this pr
 _COUNTS = os.environ.get(_PLACE)
 IS_COUNTED = _COUNTS is not None
 _TOTAL = re.compile(r"^totals: (\d+)", re.MULTILINE)
-_marks = count(1)
+_files = 0
 _started = 0
 
 
@@ -42,13 +41,22 @@ def spent() -> int:
     """Return what the block cost since :func:`restart`: nanoseconds of CPU time, or instructions."""
     if not IS_COUNTED:
         return time.process_time_ns() - _started
-    return _total(Path(f"{_COUNTS}.{_mark()}"))
+    first = _started + 1
+    # Other libraries may have asked for the parent process, too.
+    return sum(_total(_file(number)) for number in range(first, _mark() + 1))
 
 
 def _mark() -> int:
     """Let valgrind write down what it has counted; return the number of that file."""
+    global _files  # noqa: PLW0603 - of this process
     os.getppid()
-    return next(_marks)
+    while _file(_files + 1).exists():
+        _files += 1
+    return _files
+
+
+def _file(number: int) -> Path:
+    return Path(f"{_COUNTS}.{number}")
 
 
 def can_count() -> bool:

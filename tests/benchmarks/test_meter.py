@@ -13,12 +13,15 @@ from benchmarks.runs import ROOT
 pytestmark = pytest.mark.one_python
 
 BLOCKS = """
+import os
 from benchmarks import meter
 
 def run(calls):
+    os.getppid()
     meter.restart()
     for number in range(calls):
         str(number)
+    os.getppid()
     return meter.spent()
 
 print(run(1), run(2_000), run(4_000))
@@ -27,7 +30,7 @@ print(run(1), run(2_000), run(4_000))
 
 @pytest.mark.skipif(not meter.can_count(), reason="valgrind is not installed")
 def test_instructions_of_blocks(tmp_path):
-    """Each block has its own, and twice as many calls have twice as many."""
+    """Each block has its own, twice as many for twice as many calls, whatever else asks for the parent process."""
     command, env = meter.counting(tmp_path / "counts")
     done = subprocess.run(  # noqa: S603 - our own command
         [*command, sys.executable, "-c", BLOCKS],
