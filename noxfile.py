@@ -270,9 +270,11 @@ def blocks(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Compare the speed with peers and print the table: ``nox -s bench -- --json bench.json``."""
+    """Measure the speed, compare it with peers, and print: ``nox -s bench -- --json bench.json``."""
     _install(session, "dev", "bench")
     session.run("python", "-m", "benchmarks", *session.posargs)
+    if not session.posargs:
+        session.run("python", "-m", "benchmarks.bench_peers")
 
 
 @nox.session

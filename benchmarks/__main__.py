@@ -5,6 +5,7 @@ Measure every row and print the table.
     python -m benchmarks call page          some of them
     python -m benchmarks --runs 5           more runs: narrower intervals
     python -m benchmarks --against COMMIT   this tree and another commit side by side: what changed
+    python -m benchmarks --instructions     count instructions, with valgrind, in one run
     python -m benchmarks --json found.json  store the result
     python -m benchmarks --page             write the table and its chart for the docs (also with --against)
 """
@@ -22,6 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.meter import IS_COUNTED
 from benchmarks.page import write_page
 from benchmarks.runs import (
     ROOT,
@@ -29,6 +31,7 @@ from benchmarks.runs import (
     combined,
     commit_here,
     compile_package,
+    counted_once,
     measured_once,
 )
 
@@ -40,7 +43,6 @@ _PLACE = ROOT / "docs" / "_generated"
 FILES = (
     "call",
     "page",
-    "peers",
     "flight",
     "walk",
     "import",
@@ -48,6 +50,9 @@ FILES = (
     "journal",
     "doubt",
 )
+_ROUNDS = 2  # where instructions are counted, which hardly vary
+_MORE = ("peers", "aims")  # which have tables of their own
+_COUNTED = ("call", "page", "import", "events", "aims")
 
 
 def main() -> int:
@@ -56,7 +61,10 @@ def main() -> int:
         prog="python -m benchmarks", description="Measure what the package costs."
     )
     parser.add_argument(
-        "files", nargs="*", choices=[[], *FILES], help="which rows (default: all)"
+        "files",
+        nargs="*",
+        choices=[[], *FILES, *_MORE],
+        help=f"which rows (default: all but {', '.join(_MORE)})",
     )
     parser.add_argument(
         "--runs",
@@ -66,6 +74,11 @@ def main() -> int:
     )
     parser.add_argument(
         "--against", metavar="COMMIT", help="compare this tree with another commit"
+    )
+    parser.add_argument(
+        "--instructions",
+        action="store_true",
+        help=f"count instructions, with valgrind, in one run: {', '.join(_COUNTED)}",
     )
     parser.add_argument("--json", type=Path, help="store the rows in this file")
     parser.add_argument(
@@ -78,7 +91,12 @@ def main() -> int:
         return _compared(
             arguments.against, files, arguments.runs, about if arguments.page else None
         )
-    found = _rows(files, arguments.runs)
+    if arguments.instructions:
+        found = [
+            row for name in files if name in _COUNTED for row in counted_once(name)
+        ]
+    else:
+        found = _rows(files, arguments.runs)
     for row in found:
         print(_line(row), flush=True)
     if arguments.json:
@@ -97,7 +115,9 @@ def main() -> int:
 def _rows(files: list[str] | tuple[str, ...], runs: int) -> list[Row]:
     """Measure each file *runs* times, in a process each; a single run of one file, in this process."""
     if len(files) == 1 and runs == 1:
-        found: list[Row] = import_module(f"benchmarks.bench_{files[0]}").rows()
+        module = import_module(f"benchmarks.bench_{files[0]}")
+        settings = {"rounds": _ROUNDS} if IS_COUNTED else {}
+        found: list[Row] = module.rows(**settings)
         return found
     compile_package(ROOT)
     rows: list[Row] = []

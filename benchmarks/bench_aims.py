@@ -1,10 +1,11 @@
 """
 Measure what is to become cheaper still, beside what it is to be.
 
-    python -m benchmarks.bench_aims [RUNS [WRITES]]
+    python -m benchmarks.bench_aims [RUNS [WRITES [COUNTS]]]
 
-Ratios are of CPU time, the median of RUNS processes or, of keys, pages and batches, of one.  How soon a batch
-of WRITES ends is virtual time.
+Ratios are of CPU time, the median of RUNS processes or, of keys, pages and batches, of one; and of
+instructions, where valgrind is installed, unless COUNTS is 0.  A batch has WRITES writes, and less where
+instructions are counted.  How soon a batch ends is virtual time.
 """
 
 from __future__ import annotations
@@ -15,18 +16,24 @@ import random
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import aiohttp
+import attrs
 
+from benchmarks import meter
 from benchmarks.bench_doubt import batch_rows
 from benchmarks.bench_key import journals, ratio_of_creates
-from benchmarks.harness import at_once, ratio_of
-from benchmarks.runs import combined, measured_once
+from benchmarks.harness import Ratio, Row, at_once, ratio_of
+from benchmarks.runs import combined, counted_once, measured_once
 from benchmarks.service import service
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
 from tests.support.virtual_time import LoopClock, SteadyLoop, service_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _AIMS = {  # by file, what its rows measure
     "call": {"small GET": 0.75, "small PUT": 0.85},
@@ -39,39 +46,72 @@ _FAULTY = 1.4
 _HUNG = 3.0  # s
 _TEAMS = 60  # whose webhooks all fit into a list
 _ONE_IN = 33  # writes, that hangs
+_COUNTED = 1_000  # writes of a batch whose instructions are counted
 
 
-def main(runs: int = 3, writes: int = 3_000) -> None:
+def main(runs: int = 3, writes: int = 3_000, counts: int = 1) -> None:
     """Print the table."""
-    print("What", "against", "today", "aim", sep="  ")
+    print("What", "against", "CPU time", "instructions", "aim", sep="  ")
+    is_counted = counts > 0 and meter.can_count()
     for file, aims in _AIMS.items():
-        rows = combined(row for _ in range(runs) for row in measured_once(file))
-        for row in rows:
-            if row.what in aims and row.ratio is not None:
-                _tell(row.what, row.against, row.ratio.median, aims.pop(row.what))
-    _tell(
-        "a page of 100 invoices with unknown fields, and its request",
-        "raw aiohttp + json.loads",
-        asyncio.run(_page(10 * runs)),
-        _PAGE,
-    )
-    with journals("aims") as addresses:
-        for place, address in addresses.items():
-            ratio = asyncio.run(ratio_of_creates(address, 10 * runs))
-            _tell(f"a keyed write, {place}", "one without a key", ratio, _KEYED)
-    faulty = batch_rows(writes)[-1]
-    assert faulty.ratio is not None
-    _tell(faulty.what, faulty.against, faulty.ratio.median, _FAULTY)
+        timed = combined(row for _ in range(runs) for row in measured_once(file))
+        counted = counted_once(file) if is_counted else []
+        _tell(_with_aims(timed, aims), counted)
+    timed = rows(rounds=10 * runs, writes=writes)
+    _tell(timed, counted_once("aims") if is_counted else [])
     clean, hung = [_ended(writes, fault) for fault in ("pass", "apply, then hang")]
     what = f"a batch of {writes:,} creates, 3 % hung after their effect"
-    print(what, "the same without", f"+{hung - clean:.1f} s", f"+{_HUNG:g} s", sep="  ")
+    later = f"+{hung - clean:.1f} s"
+    print(what, "the same without", later, "no", f"+{_HUNG:g} s", sep="  ")
 
 
-def _tell(what: str, against: str, ratio: float, aim: float) -> None:
-    print(what, against, f"{ratio:.2f}", f"{aim:g}", sep="  ", flush=True)
+def rows(*, rounds: int, writes: int = _COUNTED) -> list[Row]:
+    """Measure this file's rows."""
+    found = [
+        Row(
+            what="a page of 100 invoices with unknown fields, and its request",
+            against="raw aiohttp + json.loads",
+            limit=_PAGE,
+            ratio=asyncio.run(_page(rounds)),
+        )
+    ]
+    with journals("aims") as addresses:
+        found += [
+            Row(
+                what=f"a keyed write, {place}",
+                against="one without a key",
+                limit=_KEYED,
+                ratio=asyncio.run(ratio_of_creates(address, rounds)),
+            )
+            for place, address in addresses.items()
+        ]
+    what = "a batch of writes, 5 % faults"
+    return [*found, attrs.evolve(batch_rows(writes)[-1], what=what, limit=_FAULTY)]
 
 
-async def _page(rounds: int) -> float:
+def _with_aims(rows: Iterable[Row], aims: dict[str, float]) -> list[Row]:
+    """Return the first row of each thing that has an aim, with that as its limit."""
+    left = dict(aims)
+    return [
+        attrs.evolve(row, limit=left.pop(row.what)) for row in rows if row.what in left
+    ]
+
+
+def _tell(timed: Iterable[Row], counted: Iterable[Row]) -> None:
+    """Print *timed* rows, each with the ratio of the *counted* row of its name."""
+    by_name = {(row.what, row.against): row for row in counted}
+    for row in timed:
+        same = by_name.get((row.what, row.against), row)
+        counts = _shown(None if same is row else same.ratio)
+        cells = row.what, row.against, _shown(row.ratio), counts, f"{row.limit:g}"
+        print(*cells, sep="  ", flush=True)
+
+
+def _shown(ratio: Ratio | None) -> str:
+    return "no" if ratio is None else f"{ratio.median:.2f}"
+
+
+async def _page(rounds: int) -> Ratio:
     """Return what a page costs with its request, 10 at once."""
     headers = {"Authorization": "Bearer key"}
     with service() as base:
@@ -89,7 +129,7 @@ async def _page(rounds: int) -> float:
 
             ways = {"plain": plain, "page": page}
             found = await at_once(ways, rounds=rounds, calls=20, together=10)
-    return ratio_of(found, "page", "plain").median
+    return ratio_of(found, "page", "plain")
 
 
 def _ended(writes: int, fault: str) -> float:

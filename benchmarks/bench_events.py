@@ -12,10 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 
-from benchmarks import peers
 from benchmarks.harness import Row, alternate, ratio_of
 from invsvc_async import events
 from tests.events.bodies import SECRET, encoded, headers_of, signature, signed_body
@@ -133,20 +131,8 @@ def rows(*, rounds: int = 40) -> list[Row]:
         {least: floor, "ours": verify_and_parse}, rounds=rounds, calls=2000
     )
     what = "verify and parse an event"
-    against_stripe = Row(
-        what=what, against="stripe's construct_event", limit=0.125, note=peers.MISSING
-    )
-    theirs = peers.stripe_event(BODY, SECRET)
-    if theirs is not None:
-        beside = alternate(
-            {"ours": verify_and_parse, "stripe": theirs}, rounds=rounds // 2, calls=500
-        )
-        against_stripe = attrs.evolve(
-            against_stripe, ratio=ratio_of(beside, "ours", "stripe"), note=""
-        )
     return [
-        Row(what=what, against=least, limit=1.5, ratio=ratio_of(found, "ours", least)),
-        against_stripe,
+        Row(what=what, against=least, limit=1.5, ratio=ratio_of(found, "ours", least))
     ]
 
 

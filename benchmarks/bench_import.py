@@ -12,8 +12,10 @@ import random
 import resource
 import subprocess
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
+from benchmarks import meter
 from benchmarks.harness import Row, Samples, ratio_of
 from benchmarks.service import service
 
@@ -54,9 +56,9 @@ def rows(*, rounds: int = 11) -> list[Row]:
     with service() as base:
         settings = _settings(base)
         for name in samples:
-            _spent(name, settings)  # so that all are compiled
+            _run(name, settings)  # so that all are compiled
         order = random.Random(rounds)
-        for _ in range(rounds):
+        for _ in range(1 if meter.IS_COUNTED else rounds):  # counts hardly vary
             for name in order.sample(list(samples), len(samples)):
                 samples[name].append(_spent(name, settings))
     return [
@@ -82,13 +84,28 @@ def _settings(base: str) -> dict[str, str]:
 
 
 def _spent(name: str, settings: Mapping[str, str]) -> float:
-    """Return the CPU seconds of an import, or of a whole process from its start to its end."""
-    command = [sys.executable, *_COMMANDS[name]]
+    """Return the cost of an import, or of a whole process from its start to its end."""
+    is_import = _COMMANDS[name][1].startswith("import time")
+    if meter.IS_COUNTED:
+        beside = _nothing(tuple(settings.items())) if is_import else 0
+        return (meter.instructions_of(_COMMANDS[name], settings) - beside) / 1e9
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    printed = subprocess.run(
-        command, check=True, capture_output=True, text=True, env=settings
-    ).stdout
+    printed = _run(name, settings)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if _COMMANDS[name][1].startswith("import time"):
+    if is_import:
         return float(printed)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@cache
+def _nothing(settings: tuple[tuple[str, str], ...]) -> int:
+    """Return the instructions of a program that imports nothing, from its start to its end."""
+    return meter.instructions_of(["-c", _IMPORT.format("pass")], dict(settings))
+
+
+def _run(name: str, settings: Mapping[str, str]) -> str:
+    """Run the command *name*; return what it printed."""
+    command = [sys.executable, *_COMMANDS[name]]
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, env=settings
+    ).stdout

@@ -15,11 +15,12 @@ import math
 import random
 import resource
 import statistics
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import attrs
+
+from benchmarks import meter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,7 +37,7 @@ __all__ = [
     "spend",
 ]
 
-# cost of a call in seconds, one for each round, by way
+# cost of a call in seconds or, where they are counted, 10^9 instructions, one for each round, by way
 Samples = dict[str, list[float]]
 
 _RESAMPLED = 2000
@@ -119,7 +120,7 @@ def interval(runs: Sequence[float]) -> Ratio:
 def alternate(
     ways: Mapping[str, Callable[[], object]], *, rounds: int, calls: int
 ) -> Samples:
-    """Run *rounds* blocks of *calls* calls of each way; the cost is CPU time."""
+    """Run *rounds* blocks of *calls* calls of each way; the cost is that of the meter."""
     samples: Samples = {name: [] for name in ways}
     for way in ways.values():
         way()
@@ -127,10 +128,10 @@ def alternate(
         for name in order:
             way = ways[name]
             gc.collect()
-            started = time.process_time_ns()
+            meter.restart()
             for _ in range(calls):
                 way()
-            samples[name].append((time.process_time_ns() - started) / calls / 1e9)
+            samples[name].append(meter.spent() / calls / 1e9)
     return samples
 
 
@@ -141,7 +142,7 @@ async def at_once(
     calls: int,
     together: int,
 ) -> Samples:
-    """Run *rounds* blocks of *calls* calls of each way, *together* at once; the cost is CPU time."""
+    """Run *rounds* blocks of *calls* calls of each way, *together* at once; the cost is that of the meter."""
     samples: Samples = {name: [] for name in ways}
     for way in ways.values():
         await spend(way, calls=calls // 2, together=together)
@@ -156,7 +157,7 @@ async def at_once(
 async def spend(
     way: Callable[[], Awaitable[object]], *, calls: int, together: int
 ) -> float:
-    """Return the CPU seconds of a call of *way* in one block."""
+    """Return the cost of a call of *way* in one block."""
     left = iter(range(calls))
 
     async def worker() -> None:
@@ -164,11 +165,11 @@ async def spend(
             await way()
 
     gc.collect()
-    started = time.process_time_ns()
+    meter.restart()
     async with asyncio.TaskGroup() as group:
         for _ in range(together):
             group.create_task(worker())
-    return (time.process_time_ns() - started) / calls / 1e9
+    return meter.spent() / calls / 1e9
 
 
 def _orders(ways: Mapping[str, object], rounds: int) -> Sequence[list[str]]:

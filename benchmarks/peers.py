@@ -6,6 +6,7 @@ Each talks to the same service, with its retries as they are by default and its 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISSING",
+    "dbos_create",
+    "httpx_get",
+    "niquests_get",
     "openai_get",
     "openai_page",
+    "procrastinate_create",
     "pydantic_page",
     "stripe_event",
     "stripe_get",
@@ -79,6 +84,118 @@ async def openai_get(
         return await client.get("/webhooks/wh_1", cast_to=Answer)
 
     return get
+
+
+async def httpx_get(
+    base: str, undo: AsyncExitStack
+) -> Callable[[], Awaitable[object]] | None:
+    """Return a small GET by httpx, as plain data."""
+    try:
+        import httpx
+    except ImportError:
+        return None
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    client = await undo.enter_async_context(
+        httpx.AsyncClient(headers={"Authorization": "Bearer key"}, limits=limits)
+    )
+
+    async def get() -> object:
+        return (await client.get(f"{base}/webhooks/wh_1")).json()
+
+    return get
+
+
+async def niquests_get(
+    base: str, undo: AsyncExitStack
+) -> Callable[[], Awaitable[object]] | None:
+    """Return a small GET by niquests, as plain data."""
+    try:
+        import niquests
+    except ImportError:
+        return None
+    session = await undo.enter_async_context(
+        niquests.AsyncSession(headers={"Authorization": "Bearer key"}, pool_maxsize=100)
+    )
+
+    async def get() -> object:
+        return (await session.get(f"{base}/webhooks/wh_1")).json()
+
+    return get
+
+
+async def dbos_create(
+    post: Callable[[int], Awaitable[None]], database: str, undo: AsyncExitStack
+) -> Callable[[int], Awaitable[object]] | None:
+    """Return a workflow of DBOS, with an id of its own, whose one step is *post*."""
+    try:
+        import dbos
+    except ImportError:
+        return None
+    dbos.DBOS(
+        config={
+            "name": "bench",
+            "system_database_url": database,
+            "log_level": "ERROR",
+            "sys_db_pool_size": 20,
+        }
+    )
+    undo.callback(dbos.DBOS.destroy)
+
+    @dbos.DBOS.step()
+    async def step(number: int) -> None:
+        await post(number)
+
+    @dbos.DBOS.workflow()
+    async def workflow(number: int) -> None:
+        await step(number)
+
+    dbos.DBOS.launch()
+
+    async def create(number: int) -> object:
+        with dbos.SetWorkflowID(f"key {number}"):
+            return await workflow(number)
+
+    return create
+
+
+async def procrastinate_create(
+    post: Callable[[int], Awaitable[None]], database: str, undo: AsyncExitStack
+) -> Callable[[int], Awaitable[object]] | None:
+    """Return the deferring of a task of procrastinate that does *post*, until its worker has done it."""
+    try:
+        import procrastinate
+    except ImportError:
+        return None
+    app = procrastinate.App(
+        connector=procrastinate.PsycopgConnector(
+            conninfo=database, min_size=10, max_size=10
+        )
+    )
+    ends: dict[int, asyncio.Future[None]] = {}
+
+    @app.task(name="create")
+    async def task(number: int) -> None:
+        await post(number)
+        ends.pop(number).set_result(None)
+
+    await undo.enter_async_context(app.open_async())
+    await app.schema_manager.apply_schema_async()
+    worker = asyncio.create_task(
+        app.run_worker_async(concurrency=50, install_signal_handlers=False)
+    )
+
+    async def stop() -> None:
+        worker.cancel()
+        await asyncio.wait([worker])
+
+    undo.push_async_callback(stop)
+
+    async def create(number: int) -> object:
+        ends[number] = done = asyncio.get_running_loop().create_future()
+        await task.configure(queueing_lock=f"key {number}").defer_async(number=number)
+        return await done
+
+    return create
 
 
 def pydantic_page(body: bytes) -> Callable[[], object] | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from benchmarks import meter
 from benchmarks.harness import Ratio, Row, interval
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "combined",
     "commit_here",
     "compile_package",
+    "counted_once",
     "measured_once",
     "named",
 ]
@@ -35,13 +37,29 @@ def compile_package(folder: Path) -> None:
     compileall.compile_dir(folder / "invsvc_async", quiet=2)
 
 
+def counted_once(name: str) -> list[Row]:
+    """Measure one file once by instructions: see :mod:`benchmarks.meter`."""
+    with tempfile.TemporaryDirectory() as folder:
+        beginning, env = meter.counting(Path(folder) / "counts")
+        return measured_once(name, env=env, beginning=beginning)
+
+
 def measured_once(
-    name: str, *, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+    name: str,
+    *,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] | None = None,
+    beginning: Sequence[str] = (),
 ) -> list[Row]:
-    """Measure one file once, in a new process, so that no file starts with the memory of another."""
+    """
+    Measure one file once, in a new process, so that no file starts with the memory of another.
+
+    *beginning* is that of its command: a program that runs it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "rows.json"
         command = [
+            *beginning,
             sys.executable,
             "-m",
             "benchmarks",

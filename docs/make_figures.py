@@ -33,6 +33,7 @@ COMMANDS = {
     "doubt_worlds": "benchmarks.bench_doubt_worlds new",
     "doubt_batch": "benchmarks.bench_doubt batch",
     "aims": "benchmarks.bench_aims",
+    "peers": "benchmarks.bench_peers",
     "flight": "benchmarks.bench_scale flight",
     "day": "benchmarks.bench_scale day",
     "processes": "benchmarks.bench_scale processes",

@@ -36,6 +36,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _QUOTED = re.compile(r"/(?!/)[A-Za-z0-9_.~/%:@!$&'()*+,;=-]+")
 METADATA = "metadata."  # the prefix of metadata filters on the wire
 
+# On 3.11, access through the class takes as long as a call.
+_METADATA = Form.METADATA
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = 1024  # characters of an id
 _SEGMENT = rf"(?!\.\.?\Z)[^/\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{_LONGEST}}}"
@@ -320,7 +322,7 @@ def place(
             advice = "" if parameter.required else ". Leave it out instead"
             problems.append(f"{parameter.name}: must not be null{advice}")
         checked["body"][wire] = None
-    elif parameter.form is Form.METADATA:
+    elif parameter.form is _METADATA:
         texts = texts_of(parameter.name, value, problems)
         checked["query"].update(
             {f"{METADATA}{key}": text for key, text in texts.items()}

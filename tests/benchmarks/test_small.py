@@ -20,7 +20,7 @@ HERE = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     "command",
     [
-        "bench_aims 1 100",
+        "bench_aims 1 100 0",
         "bench_first_byte 2",
         "bench_journal postgres 100",
         "bench_journal workers 100",
