@@ -62,7 +62,7 @@ def main(runs: int = 3, writes: int = 3_000, counts: int = 1) -> None:
     clean, hung = [_ended(writes, fault) for fault in ("pass", "apply, then hang")]
     what = f"a batch of {writes:,} creates, 3 % hung after their effect"
     later = f"+{hung - clean:.1f} s"
-    print(what, "the same without", later, "no", f"+{_HUNG:g} s", sep="  ")
+    print(what, "the same without", later, "-", f"+{_HUNG:g} s", sep="  ")
 
 
 def rows(*, rounds: int, writes: int = _COUNTED) -> list[Row]:
@@ -108,7 +108,7 @@ def _tell(timed: Iterable[Row], counted: Iterable[Row]) -> None:
 
 
 def _shown(ratio: Ratio | None) -> str:
-    return "no" if ratio is None else f"{ratio.median:.2f}"
+    return "-" if ratio is None else f"{ratio.median:.2f}"
 
 
 async def _page(rounds: int) -> Ratio:
