@@ -23,6 +23,7 @@ from operator import attrgetter
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import attrs
 import msgspec
 
 from invsvc_async.concurrency.cancellation import settle
@@ -91,6 +92,88 @@ class _Job(msgspec.Struct, eq=False, gc=False):
 _act_of: attrgetter[Callable[[sqlite3.Connection], Any] | None] = attrgetter("act")
 
 
+@attrs.frozen(eq=False)
+class _Committer:
+    """
+    What the thread of a :class:`Writer`, which has the same arguments, does with its connection.
+
+    It keeps nothing from one group to the next.  When ``commit`` returns, each request of the group has its
+    result or its error, and no transaction is open.
+    """
+
+    name: str
+    connect: Callable[[], sqlite3.Connection]
+    # Any: as the writer's owner has it
+    store: Callable[[sqlite3.Connection, list[Any]], Sequence[Any] | None] | None
+    begin: str | Callable[[sqlite3.Connection], object]
+    check: Callable[[], None] | None
+    ended: Callable[[sqlite3.Connection, bool], None] | None
+
+    def open(self) -> sqlite3.Connection:
+        """Open the connection, unless the parent process had the file open."""
+        _check_process(self.name)
+        return self.connect()
+
+    def commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> bool:
+        """
+        Commit *jobs* together, and return whether that succeeded.
+
+        If not, commit them one by one, so that each fails only for its own error. Where another program has
+        the file locked, all fail: each would wait for it anew.
+        """
+        try:
+            self._run(connection, jobs)
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            may_be_of_one = isinstance(error, Exception) and not is_locked(error)
+            if may_be_of_one and len(jobs) > 1:
+                for job in jobs:
+                    self.commit(connection, [job])
+                return False
+            failure = (
+                error if isinstance(error, InvsvcError) else in_words(self.name, error)
+            )
+            for job in jobs:
+                job.error = failure
+            if not isinstance(error, Exception):
+                raise
+            return False
+        return True
+
+    def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        if self.check is not None:
+            self.check()
+        # Without functions, what is stored may be one statement, which is its own transaction.
+        with (
+            transaction(connection, self.begin)
+            if any(map(_act_of, jobs))
+            else nullcontext()
+        ):
+            for act, some in groupby(jobs, _act_of):
+                if act is not None:
+                    for job in some:
+                        job.result = act(connection)
+                    continue
+                self._store_values(connection, [*some])
+
+    def _store_values(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        assert self.store is not None
+        results = self.store(connection, [job.value for job in jobs])
+        if not results:
+            return
+        for job, result in zip(jobs, results, strict=True):
+            if isinstance(result, Exception):
+                job.error = result
+            else:
+                job.result = result
+
+    def end_group(self, connection: sqlite3.Connection, *, is_clean: bool) -> None:
+        """Tell the writer's owner that a group has ended, and whether all of it succeeded."""
+        if self.ended is not None:
+            self.ended(connection, is_clean)
+
+
 class Writer:
     """
     The thread, for one event loop and the file *name* (as errors show it).
@@ -114,11 +197,7 @@ class Writer:
         ended: Callable[[sqlite3.Connection, bool], None] | None = None,
     ) -> None:
         self._name = name
-        self._connect = connect
-        self._store = store
-        self._begin = begin
-        self._check = check
-        self._ended_group = ended
+        self._committer = _Committer(name, connect, store, begin, check, ended)
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(
@@ -230,8 +309,7 @@ class Writer:
 
     def _serve(self) -> None:
         try:
-            _check_process(self._name)
-            connection = self._connect()
+            connection = self._committer.open()
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers get it
             self._tell(self._died, in_words(self._name, error))
             return
@@ -242,10 +320,9 @@ class Writer:
                 if jobs is last:
                     continue
                 last = jobs
-                is_clean = self._commit(connection, jobs)
+                is_clean = self._committer.commit(connection, jobs)
                 self._tell(self._committed, jobs)
-                if self._ended_group is not None:
-                    self._ended_group(connection, is_clean)
+                self._committer.end_group(connection, is_clean=is_clean)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the callers get it
             self._tell(self._died, in_words(self._name, error))
         else:
@@ -254,60 +331,6 @@ class Writer:
             )
         finally:
             connection.close()
-
-    def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> bool:
-        """
-        Commit *jobs* together, and return whether that succeeded.
-
-        If not, commit them one by one, so that each fails only for its own error. Where another program has
-        the file locked, all fail: each would wait for it anew.
-        """
-        try:
-            self._run(connection, jobs)
-        except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            may_be_of_one = isinstance(error, Exception) and not is_locked(error)
-            if may_be_of_one and len(jobs) > 1:
-                for job in jobs:
-                    self._commit(connection, [job])
-                return False
-            failure = (
-                error if isinstance(error, InvsvcError) else in_words(self._name, error)
-            )
-            for job in jobs:
-                job.error = failure
-            if not isinstance(error, Exception):
-                raise
-            return False
-        return True
-
-    def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-        if self._check is not None:
-            self._check()
-        # Without functions, what is stored may be one statement, which is its own transaction.
-        with (
-            transaction(connection, self._begin)
-            if any(map(_act_of, jobs))
-            else nullcontext()
-        ):
-            for act, some in groupby(jobs, _act_of):
-                if act is not None:
-                    for job in some:
-                        job.result = act(connection)
-                    continue
-                self._store_values(connection, [*some])
-
-    def _store_values(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-        assert self._store is not None
-        results = self._store(connection, [job.value for job in jobs])
-        if not results:
-            return
-        for job, result in zip(jobs, results, strict=True):
-            if isinstance(result, Exception):
-                job.error = result
-            else:
-                job.result = result
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits any more

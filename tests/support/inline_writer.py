@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.errors import JournalError
@@ -26,7 +26,7 @@ class InlineWriter(Writer):
     def start_thread(self) -> None:
         """Open the connection; there is no thread."""
         try:
-            self.connection = self._connect()
+            self.connection = self._committer.connect()
         except JournalError as error:
             self._died(error)
         else:
@@ -49,6 +49,9 @@ class InlineWriter(Writer):
             self._under_way, self._waiting = self._waiting, []
             self._loop.call_later(self.delay(), self._land)
 
+    def _commit(self, connection: sqlite3.Connection, jobs: list[Any]) -> bool:
+        return self._committer.commit(connection, jobs)
+
     def _land(self) -> None:
         if self.connection is not None:
             jobs = self._under_way
@@ -60,5 +63,4 @@ class InlineWriter(Writer):
             ):  # as a signal handler's; the thread asks for it twice, too
                 self._committed(jobs)
                 raise
-            if self._ended_group is not None:
-                self._ended_group(self.connection, is_clean)
+            self._committer.end_group(self.connection, is_clean=is_clean)
