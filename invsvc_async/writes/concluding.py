@@ -18,6 +18,7 @@ from invsvc_async.writes.settling import look
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Done
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write_run import WriteRun
 
 
@@ -43,6 +44,7 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
     kind = run.spec.kind
     result = run.result
     value = run.answers.value
+    outcome: Outcome[T] | None = None
     if done is ANSWERED and value is not None:
         found: T | None = value
     else:
@@ -52,14 +54,16 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
     if kind.has_secret:
         await result.pass_secret_on(done)
     if run.journal is not None:
-        outcome = result.make_outcome(done, found)
+        outcome = result.new_outcome(done, found)
         await run.journal.settled(outcome)
         run.journal.move_here(run.record.intent)
     _note_whether_open(run, done)
     result.found = found
     if done is not ANSWERED:
-        result.make_outcome(done, found)
-        _note_verdict(run, done)
+        outcome = outcome or result.new_outcome(done, found)
+        _note_verdict(run, done, outcome)
+    # Also ``None``: an end that was interrupted just here has left its own.
+    result.outcome = outcome
     result.done = done
 
 
@@ -72,16 +76,15 @@ def _note_whether_open(run: WriteRun[T], done: Done) -> None:
         open_writes.forget(run.record.intent.identity)
 
 
-def _note_verdict(run: WriteRun[T], done: Done) -> None:
+def _note_verdict(run: WriteRun[T], done: Done, outcome: Outcome[T]) -> None:
     """Note what later writes to the thing, and later runs of the same intent, have to know of the end."""
     run.place.note_end()
     if done.verdict in NO_EFFECT:
         run.place.note_no_effect()
-    assert run.result.outcome is not None  # made by `conclude`
     known = run.record.known()
     if run.record.is_taken_up or known.in_doubt:
         identity = run.record.intent.identity
-        run.core.writes.ended.keep(identity, run.result.outcome)
+        run.core.writes.ended.keep(identity, outcome)
         run.core.writes.open_writes.note_first_send(identity, known.windows.first_sent)
 
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.client_core import ClientCore, ClientOptions
+    from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.starting import Start
     from invsvc_async.writes.things import Thing
@@ -151,7 +152,7 @@ class Driver(Generic[T]):
         if record.is_taken_up:
             core.transport.check_loop()  # its reads would only fail, until the deadline
         if writes.journal is not None and writes.open_writes.leftovers is None:
-            await close_lines_of_leftovers(core, writes.journal)
+            await self._close_lines_of_leftovers(writes.journal)
         is_new = self._begin is None and not self._has_started
         if core.pace is not None and is_new:
             await self._wait_for_rate()
@@ -168,6 +169,14 @@ class Driver(Generic[T]):
                 await conclude(run, await self._until_verdict(first))
         except BaseException:
             self._shelve()
+            raise
+
+    async def _close_lines_of_leftovers(self, journal: Journal) -> None:
+        """Close the lines of what the journal has, before the first write."""
+        try:
+            await close_lines_of_leftovers(self.core, journal)
+        except BaseException:
+            leave_untouched(self.run)
             raise
 
     async def _wait_for_rate(self) -> None:

@@ -151,14 +151,7 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         self.answers.error = outcome.error
         self.outcome = outcome
 
-    def make_outcome(self, done: Done, value: T | None) -> Outcome[T]:
-        """Return the outcome, which is made with the verdict *done* at the first call."""
-        outcome = self.outcome
-        if outcome is None:
-            outcome = self.outcome = self._made(done, value)
-        return outcome
-
-    def _made(self, done: Done, value: T | None) -> Outcome[T]:
+    def new_outcome(self, done: Done, value: T | None) -> Outcome[T]:
         """Return a new outcome with the verdict *done*."""
         known = self.record.known()
         secret: Secret | None = None

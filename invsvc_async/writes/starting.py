@@ -238,8 +238,10 @@ def start_again(
         use_known_verdict(run, ended_before)
         return start.first
     first = None
-    if started_anew and not record.known().windows.sends:
+    if started_anew and record.known().never_left:
         first = _start_anew(run)
+    elif started_anew and not record.known().windows.sends:
+        _learn_of_others(run)
     if record.history:
         # For `decide`, it is as late as the last event says.
         record.add(Tick(run.core.clock.now()))
@@ -262,16 +264,17 @@ def _is_untouched(run: WriteRun[T], left_open: Intent | None) -> bool:
 
 
 def _start_anew(run: WriteRun[T]) -> Send | None:
-    """Learn what other writes did meanwhile, because nothing of this write was sent."""
-    record = run.record
-    start = new_start(run.spec, run.place.thing.line, record.intent)
-    history = record.history
-    if record.known().never_left:
-        # What was read before the first send is read again.
-        history = start.history
-        run.call_ends = None
-    record.start(start.intent, history)
+    """Start as at first, because no byte of this write has left: what was read before is read again."""
+    start = new_start(run.spec, run.place.thing.line, run.record.intent)
+    run.call_ends = None
+    run.record.start(start.intent, start.history)
     return start.first
+
+
+def _learn_of_others(run: WriteRun[T]) -> None:
+    """Learn what other writes did meanwhile; each attempt of this one was refused, or has not left."""
+    start = new_start(run.spec, run.place.thing.line, run.record.intent)
+    run.record.start(start.intent, run.record.history)
 
 
 def use_known_verdict(run: WriteRun[T], ended_before: Outcome[Any] | None) -> None:

@@ -80,5 +80,5 @@ class WriteRun(Struct, Generic[T], eq=False):
         result = self.result
         if result.outcome is None:
             assert result.done is not None
-            return result.make_outcome(result.done, result.found)
+            result.outcome = result.new_outcome(result.done, result.found)
         return result.outcome

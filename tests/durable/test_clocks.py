@@ -14,7 +14,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.store import postgres as postgres_store
+from invsvc_async.durable.store import schemas
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.simulator import Simulator
@@ -137,7 +137,7 @@ def database_behind(monkeypatch):
     def behind():
         with monkeypatch.context() as patched:
             # reaches: the clock of a database server cannot be turned
-            patched.setattr(postgres_store, "PostgresDialect", Behind)
+            patched.setattr(schemas, "PostgresDialect", Behind)
             yield
 
     return behind

@@ -21,6 +21,7 @@ from invsvc_async.client import options_of
 from invsvc_async.codec import envelope
 from tests.faults.conftest import SHORT, client_of
 from tests.support.virtual_time import LoopClock
+from tests.support.waiting import forever
 
 pytestmark = pytest.mark.every_python
 
@@ -162,6 +163,120 @@ async def test_cancelled_between_definite_answers(service, client):
     await cancelled(task)
 
     assert client.unsettled == ()
+
+
+class HangingJournal:
+    """A journal that keeps nothing, and hangs while it stores the first verdict."""
+
+    is_shared = False
+
+    def __init__(self):
+        self.hangs = asyncio.Event()
+        self.stored = []
+
+    async def open(self):
+        pass
+
+    async def aclose(self):
+        pass
+
+    async def open_intents(self):
+        for intent in ():
+            yield intent
+
+    async def unheard(self):
+        for outcome in ():
+            yield outcome
+
+    async def sending(self, intent):
+        pass
+
+    async def settled(self, outcome):
+        self.stored.append(outcome.verdict)
+        if not self.hangs.is_set():
+            self.hangs.set()
+            await forever()
+
+    def shelved(self, intent, *, sent):
+        pass
+
+    def heard(self, identity):
+        pass
+
+
+async def verdict_of_the_second_await(client, journal, write):
+    """Cancel the await of *write* while its verdict is stored; return the verdict of the next one."""
+    first = asyncio.create_task(write.outcome())
+    await journal.hangs.wait()
+    await cancelled(first)
+    assert client.unsettled == () or journal.stored[0] is Verdict.UNKNOWN
+    return (await write.outcome()).verdict
+
+
+async def test_verdict_that_is_found_after_unknown(service):
+    """An await that was cancelled as its verdict was stored leaves nothing of it to the next."""
+    journal = HangingJournal()
+    service.script("webhooks.create", "apply, then reset")
+    service.script("webhooks.list", "pass", "403")
+    async with client_of(service, journal=journal) as client:
+        verdict = await verdict_of_the_second_await(client, journal, create(client))
+
+        assert (
+            journal.stored
+            == [Verdict.UNKNOWN, verdict]
+            == [Verdict.UNKNOWN, Verdict.APPLIED]
+        )
+        assert client.unsettled == ()
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+@pytest.mark.parametrize("step", ["400", "403", "422"])
+async def test_refusal_that_is_stored_when_the_await_is_cancelled(service, step):
+    """The next await tells the same, and sends nothing."""
+    journal = HangingJournal()
+    service.script("webhooks.create", step)
+    async with client_of(service, journal=journal) as client:
+        verdict = await verdict_of_the_second_await(client, journal, create(client))
+
+    assert verdict is Verdict.REFUSED
+    assert journal.stored == [Verdict.REFUSED, Verdict.REFUSED]
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_retry_after_outlives_a_cancellation(service, client):
+    """The next await waits for as long as the service has asked for."""
+    service.script("webhooks.create", "429 after 1")
+    write = create(client).with_policy(LONG_WAIT, wait_when_limited=True)
+    task = asyncio.create_task(write)
+    await service.arrived("webhooks.create")
+    await asyncio.sleep(0.1)
+    await cancelled(task)
+
+    await write
+    first, second = service.ledger.find("webhooks.create")
+    assert second.received_at - first.received_at >= 0.99
+
+
+async def test_settling_that_is_cancelled_before_it_starts(service, client):
+    """The intent is kept: nobody has settled it."""
+    service.script("webhooks.create", "hang")
+    task = asyncio.create_task(create(client).outcome())
+    await service.arrived("webhooks.create")
+    await cancelled(task)
+    (intent,) = client.unsettled
+
+    class SlowJournal(HangingJournal):
+        async def open_intents(self):
+            self.hangs.set()
+            await forever()
+            yield intent
+
+    journal = SlowJournal()
+    async with client_of(service, journal=journal) as other:
+        settling = asyncio.create_task(other.settle(intent, same_mode=True))
+        await journal.hangs.wait()
+        await cancelled(settling)
+        assert [each.identity for each in other.unsettled] == [intent.identity]
 
 
 async def test_timeout_around_a_write(service, client):

@@ -395,7 +395,7 @@ async def test_opening_that_is_cancelled_at_each_await(kind):
             entering = (
                 opening.__aenter__()
                 if kind != "journal"
-                else journal_of(opening)._open()
+                else journal_of(opening).life._open()
             )
             cancelled = _Cancelled(entering, number)
 
