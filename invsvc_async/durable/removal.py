@@ -106,8 +106,9 @@ class Removal:
             while waiting := frozenset(self._heard):
                 await set_within(self._close_began, _HEARD_AFTER)
                 async with self._lock:
-                    self._removed = waiting & self._heard
-                    self._heard -= self._removed
+                    # One that was removed, and cancelled meanwhile, is heard again.
+                    self._removed = waiting & self._heard & self._writes.keys()
+                    self._heard -= waiting
                     await self._remove(self._removed)
                     self._removed = frozenset()
         finally:
