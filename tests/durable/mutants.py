@@ -33,12 +33,14 @@ STORIES = [
     for name in ("stores", "leases", "counts", "model", "lost_replies", "flags")
 ]
 OTHERS = [
-    "tests/batch/test_circuit_breaker.py", "tests/batch/test_lane_share.py",
+    "tests/batch/test_circuit_breaker.py", "tests/batch/test_deliveries.py", "tests/batch/test_lane_share.py",
     "tests/batch/test_restored_states.py", "tests/cli/test_events.py",
     "tests/cli/test_outbox.py", "tests/concurrency/test_quick_start.py",
-    "tests/durable/test_away_at_start.py", "tests/durable/test_labels.py", "tests/durable/test_sharing.py",
+    "tests/durable/test_away_at_start.py", "tests/durable/test_labels.py", "tests/durable/test_removal.py",
+    "tests/durable/test_sharing.py",
     "tests/events/receiving/test_body_room.py", "tests/events/receiving/test_refusal_by_head.py",
     "tests/events/receiving/test_result_while_away.py", "tests/events/stores/test_standing.py",
+    "tests/faults/test_cancellation.py",
     "tests/outbox/test_away_at_start.py", "tests/outbox/test_due.py", "tests/outbox/test_turns.py",
     "tests/outbox/test_unfit_among_others.py",
     "tests/test_tracing_values.py",
