@@ -176,7 +176,8 @@ class ClientJournal:
                 )
             except LostLaneError:
                 lost = write.lane
-                # Of a new one nothing was stored, so that only the lane may belong to another process.
+                # Of a new one, nothing was stored in this lane, so that only the lane may belong to another
+                # process.  Has that one the entry, too, then the next attempt is refused as well.
                 if is_new:
                     write.lane = await self.life.own_lane()
                 if write.lane is lost:
@@ -225,8 +226,8 @@ class ClientJournal:
                 State.SENDING, outcome.intent, commons, key=started.identity
             )
         try:
-            # It is done once the store has accepted the entry, and not before: `shelved` does nothing for a
-            # write that is done, and one whose entry is refused has to be shelved.
+            # It is done once its entry is queued to be stored, and not before: `shelved` does nothing for a
+            # write that is done, and one whose entry was not queued has to be shelved.
             storing = write.lane.put(entry)
             write.sent = None
             write.done = is_done

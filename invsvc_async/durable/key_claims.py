@@ -91,8 +91,8 @@ class Claims:
         while self._asked:
             self._choose()
             asked = self._asked_now
-            # The process has one lane at a time.  A run that asked in the lane before gets this one; its
-            # secret is returned by the same process under either token.
+            # The process has one lane at a time.  The entry of a run that asked while it had another one is
+            # inserted in this lane, too; its secret is returned by the same process under either token.
             lane = next(iter(asked.values())).run.lane
             claims: dict[str, Claim] | None = None
             try:

@@ -82,7 +82,7 @@ class Queue:
         run.waited += clock.now() - begun
 
     async def _until_none_ahead(self, run: KeyedRun, thing: str) -> Ahead:
-        """Wait for the earlier writes to *thing*, in turn; return the first row without any."""
+        """Wait for the earlier writes to *thing*, in turn; return what is known once there is none."""
         after = 0
         until = asyncio.get_running_loop().time() + _MOMENT
         while True:

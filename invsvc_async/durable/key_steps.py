@@ -13,12 +13,7 @@ UNKNOWN                    settles it again
 of another write           raises KeyConflictError
 =========================  ================================================================================
 
-An entry is in the lane of the process that runs it, so what a zombie stores is rejected, as in all stores.  A
-run that ends without a verdict releases its entry to the lane ``FREED``, where any run may take it.  What a
-process left that is provably done with it is in the lane ``ENDED``.
-
-The writes to one thing have one order in all processes, that of their claims: see ``store/order``, and
-``key_queue`` for what a run waits for.  The statements are in ``store/claims``.
+In which lane an entry is, and the order of the writes to one thing, is said in ``keys``.
 
 A run passes through these methods, each of which adds one thing:
 
@@ -109,8 +104,8 @@ class KeySteps:
         if spec.lacks_tag:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
-        # Whether this run has met another one of its write, whose verdict it returns, whatever that is.  The
-        # first such run is the last one here, if its verdict was still to be stored.
+        # Whether this run has met another one of its write: then it returns that one's verdict, whatever that
+        # is.  It has met the last run in this process if the verdict of that was still to be stored.
         awaited = await self.claims.ends.until_stored(name)
         has_entry = awaited or spec.resumes is not None
         seen = await self._look(spec, name) if has_entry else None

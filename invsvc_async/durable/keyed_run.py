@@ -195,6 +195,7 @@ class KeyedRun:
         """Note that the entry of the run was inserted in *lane*."""
         self.lane = lane
         self.seq = claimed.seq
+        # A new entry has the place of its number; only a retry that is forced gives it another one.
         self.place = claimed.seq
         self.is_next = claimed.is_next
 
