@@ -60,8 +60,8 @@ class LeftWrites:
 
         They are those just taken, and those of an earlier recovery that was cancelled, or failed, before it
         moved them.  Which of their entries came out of which lane is not known, so the senders count as gone
-        only if all of them are.  If there is no further lane, but entries were moved, then an earlier move was made
-        whose reply was lost: nothing is known of those senders any more.
+        only if all of them are.  If there is no further lane, but entries were moved, then the reply of an
+        earlier move was lost: nothing is known of those senders any more.
         """
         leases = lane.leases
         others = [each for each in leases.lanes.values() if each is not lane]

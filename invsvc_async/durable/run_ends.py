@@ -38,8 +38,8 @@ class RunEnds:
         self._waits = waits
         self._is_closing = False
         self._tasks: set[asyncio.Task[object]] = set()
-        # By key, of these tasks: what the next run waits for.  It is `_store_end`; or, for the moment until a
-        # run that was cancelled while its entry was moved calls `end_run`, that move, which `_store_end` awaits.
+        # By key, of these tasks: what the next run waits for.  It is `_store_end`; or, if a run was cancelled
+        # while its entry was moved, that move, until the run calls `end_run`: then `_store_end` awaits it.
         self._unfinished: dict[str, asyncio.Task[Any]] = {}
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
