@@ -96,7 +96,7 @@ async def test_counts_of_processes_at_once(
 ):
     """Whatever they do, also to each other's entries, no entry is counted twice or not at all."""
     # some share theirs
-    monkeypatch.setattr("invsvc_async.durable.store.postgres._PARTS", 2)
+    monkeypatch.setattr("invsvc_async.durable.store.schemas._PARTS", 2)
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:
         processes = []
