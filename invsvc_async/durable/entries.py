@@ -25,7 +25,7 @@ from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.migrations import WITH_DUE_TIMES
 from invsvc_async.durable.store.opening import Store, store_at, without_names
-from invsvc_async.durable.store.reopening import reopen, reopen_keyed
+from invsvc_async.durable.store.reopening import Reopened, reopen, reopen_keyed
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
@@ -72,7 +72,7 @@ class Entries:
     """
 
     # what `do_again` runs
-    _reopen: Callable[..., Script[set[int]]] = staticmethod(reopen)
+    _reopen: Callable[..., Script[list[Reopened]]] = staticmethod(reopen)
 
     def __init__(
         self, store: Store, core: ClientCore | None = None, *, same_mode: bool = False
@@ -186,15 +186,17 @@ class Entries:
         One with the verdict UNKNOWN keeps its sends, and is settled first. With *newest*, they come after all
         others, in the order that they have.
         """
-        again: set[str] = set()
+        again: list[str] = []
         found: list[tuple[int, str]] = []
         for some in slices(sorted({*keys}), _AT_ONCE):
             known = await known_of(self.store, some)
             found += [(each.seq, key) for key, each in known.items()]
         in_order = [key for _, key in sorted(found)]
         for some in slices(in_order, _AT_ONCE):
-            script = partial(self._reopen, some, [*verdicts], again, newest=newest)
-            await self.store.tell(*map(str, await self.store.run(script)))
+            script = partial(self._reopen, some, [*verdicts], {}, newest=newest)
+            reopened = await self.store.run(script)
+            again += [each.key for each in reopened]
+            await self.store.tell(*{str(each.lane) for each in reopened})
         return sorted(again)
 
     async def drop(self, key: str, *, seen: Entry | None = None) -> bool:
@@ -206,13 +208,14 @@ class Entries:
         A process that is about to send the write finds that the entry is gone, and does not send. In a batch,
         an entry that is done stays.
         """
-        dropped: set[str] = set()
-        lane = await self.store.run(
-            lambda: drop(key, dropped, done=not self.store.how.counted, seen=seen)
-        )
+        script = partial(drop, key, [], done=not self.store.how.counted, seen=seen)
+        dropped = await self.store.run(script)
+        if dropped is None:
+            return False
+        lane = dropped.lane
         if lane is not None:  # what waited for it may be sent now
             await self.store.tell(str(lane), str(aside_of(lane)))
-        return bool(dropped)
+        return True
 
     async def ago(self, seconds: float) -> int:
         """
@@ -245,17 +248,20 @@ class Entries:
         async for after, last in parts_of(
             self.store, _LOOKED_AT if empties else _AT_ONCE
         ):
-            gone: set[int] = set()
-            change = partial(
-                prune, before, unacknowledged=unacknowledged, gone=gone, empties=empties
-            )
             async with self._moving:
                 if old := await old_entries(
                     self.store, before, after, last, unacknowledged=unacknowledged
                 ):
                     await self._forget([key for _, key in old])
-                    await self.store.run(partial(change, [seq for seq, _ in old]))
-            count += len(gone)
+                    change = partial(
+                        prune,
+                        before,
+                        [seq for seq, _ in old],
+                        unacknowledged=unacknowledged,
+                        tried=set(),
+                        empties=empties,
+                    )
+                    count += len(await self.store.run(change))
         return count
 
     async def _forget(self, keys: Sequence[str]) -> None:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invsvc_async.durable.entries import Entries
+from invsvc_async.durable.store.enqueued import lock_things
+from invsvc_async.durable.store.reopening import Reopened, reopen
+from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.verdicts import forget_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.outbox.enqueuing import Enqueuing
+    from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.client_core import ClientCore
 
 
@@ -21,6 +27,19 @@ class OutboxEntries(Entries):
     ) -> None:
         super().__init__(store, core, same_mode=same_mode)
         self.enqueuing: Enqueuing = enqueuing
+
+    def _reopen(
+        self,
+        keys: Sequence[str],
+        verdicts: Sequence[str],
+        tried: dict[int, Reopened],
+        *,
+        newest: bool,
+    ) -> Script[list[Reopened]]:
+        """Reopen entries as of any store; as the newest, after what open transactions have enqueued."""
+        if newest and not isinstance(self.store, SqliteStore):
+            yield from lock_things(self.store.schema, keys)
+        return (yield from reopen(keys, verdicts, tried, newest=newest))
 
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
         """Delete old entries, as of any store, and the errors of verdicts that are as old."""

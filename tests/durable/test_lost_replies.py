@@ -10,7 +10,7 @@ import pytest
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.client import options_of
-from invsvc_async.durable.entries import NOT_APPLIED
+from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.deleting import drop, prune
@@ -19,10 +19,12 @@ from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.tables import Opening
 from invsvc_async.durable.store.verdicts import take_verdicts
+from invsvc_async.errors import JournalError
 from invsvc_async.storage import postgres_pool
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import (
     KINDS,
+    SENT,
     counts,
     end,
     fill,
@@ -106,15 +108,130 @@ async def test_changes_of_entries(store, client):
     )
     for entry in (refused, other, done):
         await end(lane, entry, "applied" if entry is done else "refused", 1000)
-    again, dropped, gone = set(), set(), set()
-    await twice(store, lambda: reopen(["refused"], NOT_APPLIED, again))
-    await twice(store, lambda: reopen(["other"], NOT_APPLIED, again, newest=True))
-    await twice(store, lambda: drop("fresh", dropped, done=False))
-    assert (again, dropped) == ({"refused", "other"}, {"fresh"})
+    again = {"refused": {}, "other": {}}
+    for key, newest in (("refused", False), ("other", True)):
+        script = partial(reopen, [key], NOT_APPLIED, again[key], newest=newest)
+        assert [each.key for each in await twice(store, script)] == [key]
+    assert await twice(store, partial(drop, "fresh", [], done=False))
     assert await counts(store) == await counts(store, SCAN)
     assert await twice(store, lambda: take_verdicts("me.1", 60.0, 9)) == [done.seq]
-    await twice(store, lambda: prune(5000, [done.seq], unacknowledged=True, gone=gone))
-    assert (gone, await unheard(store)) == ({done.seq}, [])
+    script = partial(prune, 5000, [done.seq], unacknowledged=True, tried=set())
+    assert await twice(store, script) == {done.seq}
+    assert await unheard(store) == []
+
+
+# --- rolled back
+
+
+async def undone(store, meanwhile, script):
+    """Run *script* as if its transaction were rolled back at its end, and again after *meanwhile*."""
+    run = type(store).run
+
+    def ends() -> object:
+        yield from script()
+        raise JournalError("rolled back")
+
+    with pytest.raises(JournalError, match="rolled back"):
+        await run(store, ends)
+    await meanwhile()
+    return await run(store, script)
+
+
+async def test_drop_that_was_rolled_back(store, client):
+    """The write is sent before the second run: then it was not dropped."""
+    entries = Entries(store)
+    (lane,) = await lanes_of(store, options_of(client).core.clock)
+    [entry] = await fill(store, "sent")
+
+    async def send():
+        entry.state, entry.intent = State.SENDING, SENT
+        await lane.put(entry)
+
+    store.run = partial(undone, store, send)
+    was_dropped = await entries.drop("sent")
+    del store.run
+    assert (was_dropped, len(await store.entries("true"))) == (False, 1)
+
+
+async def test_drop_whose_reply_was_lost(store):
+    """It was done, though the key is that of another write before the second run: that one stays."""
+    entries = Entries(store)
+    await fill(store, "again")
+
+    async def enqueue():
+        await store.rows("DELETE FROM {s}entries")
+        await fill(store, "again")
+
+    store.run = partial(undone, store, enqueue)
+    was_dropped = await entries.drop("again")
+    del store.run
+    assert (was_dropped, len(await store.entries("true"))) == (True, 1)
+
+
+async def test_retry_that_was_rolled_back(store, client):
+    """Others are pruned or dropped before the second run: then they were not reopened."""
+    entries = Entries(store)
+    (lane,) = await lanes_of(store, options_of(client).core.clock)
+    for entry in await fill(store, "emptied", "dropped", "refused"):
+        await end(lane, entry, "refused", 1000)
+
+    async def remove():
+        await store.rows("UPDATE {s}entries SET intent = NULL WHERE key = 'emptied'")
+        await store.rows("DELETE FROM {s}entries WHERE key = 'dropped'")
+
+    store.run = partial(undone, store, remove)
+    again = await entries.do_again(["emptied", "dropped", "refused"])
+    del store.run
+    assert again == ["refused"]
+
+
+@pytest.mark.parametrize("verdict", ["applied", "refused"])
+async def test_retry_whose_reply_was_lost(store, client, verdict):
+    """It was done, though the write is done again before the second run: that verdict stays."""
+    (lane,) = await lanes_of(store, options_of(client).core.clock)
+    entry, _ = await fill(store, "a", "b")
+    await end(lane, entry, "refused", 1000)
+    script = partial(reopen, ["a"], NOT_APPLIED, {})
+    await store.run(script)
+    await end(lane, entry, verdict, 2000)
+    assert [each.key for each in await store.run(script)] == ["a"]
+    assert await numbers(store, "SELECT verdict FROM {s}entries ORDER BY seq") == [
+        verdict,
+        None,
+    ]
+
+
+async def test_prune_that_was_rolled_back(store, client):
+    """A write is reopened before the second run: then it was not pruned."""
+    entries = Entries(store)
+    (lane,) = await lanes_of(store, options_of(client).core.clock)
+    reopened, old = await fill(store, "reopened", "old")
+    for entry in (reopened, old):
+        await end(lane, entry, "refused", 1000)
+
+    async def reopen_one():
+        await store.rows(
+            "UPDATE {s}entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL"
+            " WHERE key = 'reopened'"
+        )
+
+    store.run = partial(undone, store, reopen_one)
+    pruned = await entries.prune(5000, unacknowledged=True)
+    del store.run
+    assert pruned == 1
+
+
+async def test_closing_of_inputs_that_was_rolled_back(store):
+    """The process begins another one before the second run: that one stays, and is not counted."""
+    await store.rows("INSERT INTO {s}facts (name, value) VALUES ('input gone', '1')")
+
+    async def begin():
+        await store.rows("UPDATE {s}facts SET value = '100' WHERE name = 'input gone'")
+
+    store.run = partial(undone, store, begin)
+    closed = await BatchEntries(store).inputs.close_of_dead(before=5.0)
+    del store.run
+    assert closed == 0
 
 
 # --- on the wire

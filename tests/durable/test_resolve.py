@@ -293,9 +293,7 @@ async def test_write_of_which_nothing_was_sent(service, address):
         service.script("webhooks.create", "403")
         await create(client).outcome()
         [(name,)] = await rows_of(client, "SELECT key FROM {s}entries")
-        again = partial(
-            JournalEntries._reopen, [name], ["refused"], set(), newest=False
-        )
+        again = partial(JournalEntries._reopen, [name], ["refused"], {}, newest=False)
         await store_beneath(client).run(again)  # as the command `retry` does
         for applied in (True, False):
             with pytest.raises(
@@ -314,7 +312,7 @@ async def test_write_of_an_older_copy(service, address):
         [(name,)] = await rows_of(client, "SELECT key FROM {s}entries")
         store = store_beneath(client)
         await store.run(
-            partial(JournalEntries._reopen, [name], ["refused"], set(), newest=False)
+            partial(JournalEntries._reopen, [name], ["refused"], {}, newest=False)
         )
         await store.run(mark_restored)
         await client.resolve("k", applied="wh_1", **BY)

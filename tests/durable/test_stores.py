@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -101,7 +102,7 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
     """It is refused, so that nothing is sent for it."""
     (entry,) = await fill(store, "one")
     if gone == "dropped":
-        await store.run(lambda: drop("one", set(), done=False))
+        await store.run(lambda: drop("one", [], done=False))
     elif gone == "done":
         await end(lane, entry)
     elif isinstance(store, SqliteStore):
@@ -201,15 +202,9 @@ async def test_reopening(store, lane):
     await end(lane, applied, "applied")
     await end(lane, refused)
     await end(lane, unknown, "unknown")
-    again = set()
-    lanes = await store.run(
-        lambda: reopen(
-            ["applied", "refused", "unknown", "open", "none"],
-            [*NOT_APPLIED, "applied"],
-            again,
-        )
-    )
-    assert (lanes, again) == ({1}, {"refused", "unknown"})
+    keys = ["applied", "refused", "unknown", "open", "none"]
+    again = await store.run(lambda: reopen(keys, [*NOT_APPLIED, "applied"], {}))
+    assert {(each.key, each.lane) for each in again} == {("refused", 1), ("unknown", 1)}
     found = {entry.key: entry for entry in await store.entries("true")}
     assert [entry.state for entry in found.values()].count(State.TO_DO) == 3
     assert (found["applied"].verdict, found["unknown"].intent) == ("applied", SENT)
@@ -228,17 +223,18 @@ async def test_dropping(store, lane):
         "INSERT INTO {s}facts (name, value) VALUES ('restored', $1)",
         f'{{"through": {fresh.seq}, "since": null}}',
     )
-    dropped = set()
-    for key in ("sent", "fresh", "late", "none"):
-        await store.run(lambda key=key: drop(key, dropped, done=False))
-    assert dropped == {"late"}
+    dropped = [
+        await store.run(lambda key=key: drop(key, [], done=False)) is not None
+        for key in ("sent", "fresh", "late", "none")
+    ]
+    assert dropped == [False, False, True, False]
     assert await numbers(store, "SELECT seq FROM {s}entries ORDER BY seq") == [
         fresh.seq,
         sent.seq,
     ]
     await end(lane, sent)
-    await store.run(lambda: drop("sent", dropped, done=True))
-    assert (dropped, await unheard(store)) == ({"late", "sent"}, [])
+    assert await store.run(lambda: drop("sent", [], done=True)) == (sent.seq, None)
+    assert await unheard(store) == []
 
 
 async def test_pruning(store, lane):
@@ -255,15 +251,15 @@ async def test_pruning(store, lane):
     await store.rows("DELETE FROM {s}unheard WHERE seq <> $1", kept)
     old = dict(await old_entries(store, 5000, 0, 10**9, unacknowledged=False))
     assert [*old.values()] == ["old", "reopened"]
-    await store.run(lambda: reopen(["reopened"], NOT_APPLIED, set()))
-    gone = set()
-    await store.run(lambda: prune(5000, [*old], unacknowledged=False, gone=gone))
-    assert gone == {entries["old"].seq}
+    await store.run(lambda: reopen(["reopened"], NOT_APPLIED, {}))
     everything = [entry.seq for entry in entries.values()]
-    await store.run(lambda: prune(5000, everything, unacknowledged=False, gone=gone))
-    assert gone == {entries["old"].seq}
-    await store.run(lambda: prune(5000, everything, unacknowledged=True, gone=gone))
-    assert gone == {entries["old"].seq, kept}
+    for seqs, unacknowledged, gone in (
+        ([*old], False, {entries["old"].seq}),
+        (everything, False, set()),
+        (everything, True, {kept}),
+    ):
+        script = partial(prune, 5000, seqs, unacknowledged=unacknowledged, tried=set())
+        assert await store.run(script) == gone
     assert await unheard(store) == []
 
 
@@ -325,7 +321,7 @@ async def test_pruned_state(store, lane):
         )
         await store.run(
             lambda entry=entry: prune(
-                5000, [entry.seq], unacknowledged=True, gone=set()
+                5000, [entry.seq], unacknowledged=True, tried=set()
             )
         )
         states = await numbers(

@@ -278,7 +278,7 @@ async def test_commits_in_another_session(name, client, monkeypatch, default):
                 intent=SENT,
             )
         )
-        await store.run(lambda: drop("to drop", set(), done=False))
+        await store.run(lambda: drop("to drop", [], done=False))
         found = await Facts(store).beginning("")
     how = "on" if default == "off" else default
     assert (

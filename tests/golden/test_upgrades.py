@@ -11,6 +11,8 @@ import pytest
 
 from invsvc_async import JournalError, Outbox
 from invsvc_async.client import options_of
+from invsvc_async.concurrency.clock import SystemClock
+from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import tables
 from invsvc_async.durable.store.migrations import schema_of
 from invsvc_async.durable.store.opening import store_at as writes_at
@@ -127,10 +129,20 @@ async def test_processes_of_the_earlier_version(service, tmp_path):
         )
         assert await version_of(place) == 1
         await owner.execute(alive % 1)  # it was killed just now
+        await owner.execute(
+            f"UPDATE {schema}.lanes SET owner = CASE WHEN id = 1 THEN 'suspended.1' END"
+        )
         async with opened(place) as entries:
             assert entries.store.version == LAST
-        lanes = f"SELECT count(*) FROM {schema}.lanes WHERE owner IS NOT NULL"
-        assert await owner.fetchval(lanes) == 0
+            lanes = f"SELECT count(*) FROM {schema}.lanes WHERE owner = 'suspended.1'"
+            assert await owner.fetchval(lanes) == 0
+            leases = Leases(entries.store, SystemClock())
+            await leases.beat()
+            first, *others = await leases.take(100)
+            # it may still send, for as long as any that is silent
+            assert not first.was_free
+            assert others
+            assert all(lane.was_free for lane in others)
 
 
 async def test_signs_of_the_far_future(service, tmp_path):

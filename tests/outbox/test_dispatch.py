@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import socket
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -236,6 +237,33 @@ async def test_new_credential_where_several_have_an_outbox(
             continued.dispatching(),
         ):
             assert (await verdict_of(continued, key)).verdict is Verdict.APPLIED
+
+
+async def test_reader_with_another_credential(service, client, outbox, address):
+    """With ``same_mode`` it reads what there is; that says nothing of a sender without."""
+    await enqueue(outbox, update(client, service, "left"))
+    async with client_of(service, credential=ApiKey(service.issue_key())) as another:
+        async with Outbox.open(address, another, same_mode=True, reading=True) as read:
+            assert len(await entries_of(read)) == 1
+        async with Outbox.open(address, another) as other:
+            assert store_beneath(other).schema != store_beneath(outbox).schema
+
+
+async def test_reader_that_may_not_write(service, client, outbox, address, connection):
+    """A role that may only select reads an outbox; so it can be read on a standby."""
+    await enqueue(outbox, update(client, service, "left"))
+    schema, role = store_beneath(outbox).schema, f"r{abs(hash(address))}"
+    await connection.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role}; "
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}"
+    )
+    user = urlsplit(address).username
+    try:
+        place = re.sub(f"//{user}:?@", f"//{role}@", address)
+        async with Outbox.open(place, client, reading=True) as read:
+            assert len(await entries_of(read)) == 1
+    finally:
+        await connection.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
 
 
 async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from invsvc_async import InvalidRequestError, Outbox, Verdict
+from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from tests.outbox.conftest import (
     changes,
     ended,
@@ -15,9 +15,12 @@ from tests.outbox.conftest import (
     finished,
     update,
     verdict_of,
+    verdicts_of,
     written,
 )
 from tests.outbox.test_results import taken
+from tests.support.inside import outbox_entries, store_beneath
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
@@ -111,6 +114,57 @@ async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(
         assert (await verdict_of(outbox, older, 30)).verdict is Verdict.NOT_APPLIED
         assert (await outbox.get(newer)).verdict is Verdict.APPLIED
     assert written(service.ledger.effects(), hook) == ["newer"]
+
+
+@pytest.fixture
+async def open_transaction(service, client, address, connection):
+    """Yield an outbox in PostgreSQL, a refused write, and a transaction with a newer one to the same thing."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "403")
+    async with Outbox.open(address, client) as outbox:
+        async with outbox.dispatching():
+            [older] = await enqueue(outbox, update(client, service, "older", hook))
+            assert (await verdict_of(outbox, older)).verdict is Verdict.REFUSED
+        transaction = connection.transaction()
+        await transaction.start()
+        write = update(client, service, "newer", hook)
+        newer = await outbox.enqueue(connection, write)
+        yield outbox, older, newer, transaction, hook
+
+
+async def test_forced_retry_and_a_transaction_that_is_open(
+    service, open_transaction, connection
+):
+    """The retried write comes after all that are numbered, so it waits for the commit of the newer one."""
+    outbox, older, newer, transaction, hook = open_transaction
+    retrying = asyncio.create_task(
+        outbox_entries(outbox).do_again([older], newest=True)
+    )
+
+    async def waits():
+        return retrying.done() or await connection.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        )
+
+    await until(waits)
+    assert not retrying.done()
+    await transaction.commit()
+    assert await retrying == [older]
+    async with outbox.dispatching():
+        verdicts = await verdicts_of(outbox, [newer, older])
+    assert verdicts == [Verdict.APPLIED, Verdict.APPLIED]
+    assert written(service.ledger.effects(), hook) == ["newer", "older"]
+
+
+async def test_forced_retry_and_a_transaction_that_does_not_end(open_transaction):
+    """It does not wait for ever, and changes nothing."""
+    outbox, older, _, transaction, _ = open_transaction
+    store_beneath(outbox).patience = 0.5
+    with pytest.raises(JournalError, match=r"Another transaction .* application"):
+        await outbox_entries(outbox).do_again([older], newest=True)
+    await transaction.rollback()
+    assert (await outbox.get(older)).verdict is Verdict.REFUSED
+    assert await outbox_entries(outbox).do_again([older], newest=True) == [older]
 
 
 async def test_retry_after_the_newer_write_was_dropped(service, client, outbox):

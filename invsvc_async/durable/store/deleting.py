@@ -1,13 +1,14 @@
 """
 Entries that are deleted: one that people drop, and old ones, which are pruned.
 
-A script may be run again after its reply was lost, and then finds what its earlier run has done.  The caller
-gives a set that outlasts the runs, *dropped* or *gone*, and each run adds to it.
+A script may be run again: the earlier run was rolled back, or was done and only its reply was lost.  The
+caller gives a collection that outlasts the runs, *tried*.  After its last statement, each run notes there
+what it has deleted, and the next one looks which of that is gone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in, is_same_row
 from invsvc_async.durable.records import may_be_sent
@@ -44,6 +45,19 @@ _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
 """
+# The locks wait for an earlier run that the server has not ended yet.
+_IS_THERE: Final = "SELECT 1 FROM {s}entries WHERE seq = $1 {update}"
+_NOT_PRUNED: Final = """
+SELECT seq FROM {s}entries WHERE seq {any 1 bigint} AND (intent IS NOT NULL OR outcome IS NOT NULL)
+    ORDER BY seq {update}
+"""
+
+
+class Dropped(NamedTuple):
+    """The number of an entry that was deleted, and the lane where later writes may have waited behind it."""
+
+    seq: int
+    lane: int | None
 
 
 def may_drop(
@@ -71,17 +85,20 @@ def may_drop(
 
 
 def drop(
-    key: str, dropped: set[str], *, done: bool, seen: Entry | None = None
-) -> Script[int | None]:
+    key: str, tried: list[Dropped], *, done: bool, seen: Entry | None = None
+) -> Script[Dropped | None]:
     """
-    Delete the entry of *key* if ``may_drop`` allows it; then add the key to *dropped*.
+    Delete the entry of *key* if ``may_drop`` allows it; return ``None`` if not.
 
     In a batch, *done* is false: its input would send the write again.  A process that is about to send the
     write finds that its entry is gone, and does not.
 
-    If the write waited for its time, return its lane, where later writes may have waited behind it.
+    If an earlier run has deleted it, the key may be that of another write by now, which stays.
     """
     yield "SELECT {durably}", ()
+    for earlier in tried:
+        if not (yield _IS_THERE, (earlier.seq,)):
+            return earlier
     entry = yield from may_drop(key, done=done, seen=seen)
     if entry is None:
         return None
@@ -89,11 +106,12 @@ def drop(
     yield from change_counts({(State.TO_DO, "", 0): -1})
     yield "DELETE FROM {s}entries WHERE seq = $1", (entry.seq,)
     yield DELETE_UNHEARD, ([entry.seq],)
-    dropped.add(key)
-    if not is_aside(entry.lane):
-        return None
-    yield from make_due_again(entry.thing, entry.place)
-    return lane_of(entry.lane)
+    dropped = Dropped(entry.seq, None)
+    if is_aside(entry.lane):
+        yield from make_due_again(entry.thing, entry.place)
+        dropped = Dropped(entry.seq, lane_of(entry.lane))
+    tried.append(dropped)
+    return dropped
 
 
 async def old_entries(
@@ -113,14 +131,17 @@ def prune(
     seqs: Sequence[int],
     *,
     unacknowledged: bool,
-    gone: set[int],
+    tried: set[int],
     empties: bool = False,
-) -> Script[None]:
+) -> Script[set[int]]:
     """
-    Delete the entries *seqs* that ``old_entries`` still finds; add their numbers to *gone*.
+    Delete the entries *seqs* that ``old_entries`` still finds; return their numbers.
 
     If it *empties* them, their keys, digests and verdicts stay.
     """
+    gone = {*tried}
+    for some in slices(sorted(tried), MOST):
+        gone.difference_update(seq for (seq,) in (yield _NOT_PRUNED, (some,)))
     for some in slices(seqs, MOST):
         rows = yield _EMPTY if empties else _PRUNE, (before, int(unacknowledged), some)
         if things := [(thing, place) for _, thing, place in rows if thing is not None]:
@@ -128,3 +149,5 @@ def prune(
         if rows:
             yield DELETE_UNHEARD, ([seq for seq, *_ in rows],)
         gone.update(seq for seq, *_ in rows)
+    tried |= gone
+    return gone

@@ -52,6 +52,14 @@ _TYPES: Final = {
 _LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($4 AS bigint)) AS done"
 # Each parameter has to be in the statement.
 _NO_LOCK: Final = "SELECT CAST($4 AS bigint) AS done"
+_THINGS: Final = (
+    "SELECT thing FROM {s}entries WHERE key {any 1 text} AND thing IS NOT NULL"
+)
+_LOCK_TIMEOUT: Final = "SELECT current_setting('lock_timeout')"
+_SET_LOCK_TIMEOUT: Final = "SELECT set_config('lock_timeout', $1, true)"
+_LOCK_THINGS: Final = (
+    "SELECT pg_advisory_xact_lock(given.lock) FROM {rows 1 lock:bigint}"
+)
 _COMMON: Final = """
 INSERT INTO {schema}.commons (number, text) VALUES (CAST($1 AS bigint), CAST($2 AS text))
     ON CONFLICT DO NOTHING RETURNING number
@@ -96,10 +104,29 @@ def insert_into(schema: str, new: Entry, lane: int) -> Statement:
         lane = aside_of(lane)
         given |= {"not_before": new.not_before, "due_at": new.not_before}
     text = _insert_text(schema, (*given,), is_alone=new.thing is None)
-    lock = int.from_bytes(
-        blake2b(f"{schema} {new.thing}".encode(), digest_size=8).digest(), signed=True
-    )
+    lock = _lock_of(schema, new.thing)
     return text, (schema, str(lane), lane, lock, *given.values())
+
+
+def lock_things(schema: str, keys: Sequence[str]) -> Script[None]:
+    """
+    Lock the things of the entries of *keys*, as transactions of the application do in PostgreSQL.
+
+    What those have enqueued has its number already, so the end of each is waited for.  Only briefly: this one
+    holds locks meanwhile, and if both wait for each other, PostgreSQL may end that of the application.  Then
+    the script fails, and is run again.
+    """
+    things = yield _THINGS, (keys,)
+    if locks := sorted({_lock_of(schema, thing) for (thing,) in things}):
+        [(before,)] = yield _LOCK_TIMEOUT, ()
+        yield _SET_LOCK_TIMEOUT, ("300ms",)
+        yield _LOCK_THINGS, ([(lock,) for lock in locks],)
+        yield _SET_LOCK_TIMEOUT, (before,)
+
+
+def _lock_of(schema: str, thing: str | None) -> int:
+    digest = blake2b(f"{schema} {thing}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
 
 
 @cache

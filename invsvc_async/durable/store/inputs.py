@@ -34,6 +34,10 @@ SELECT f.name FROM {{s}}facts AS f
     AND {dead_member(f"substr(f.name, {len(_INPUT) + 1})")}
 """
 _FORGET: Final = "DELETE FROM {s}facts WHERE name {any 1 text}"
+# The lock waits for an earlier run that the server has not ended yet.
+_THERE: Final = (
+    "SELECT name FROM {s}facts WHERE name {any 1 text} ORDER BY name {update}"
+)
 # Processes that gave no sign of life since $2, and do not count as dead yet.  A sign of life in the future
 # was given before the database's clock was set back.
 _UNDECIDED: Final = f"""
@@ -104,16 +108,21 @@ async def close_of_dead(store: Store, before: float) -> int:
 
     Only those that were begun *before* a time of the store's clock, in seconds.
     """
-    closed: set[str] = set()  # by all tries
+    # What earlier runs have deleted, unless they were rolled back.
+    tried: set[str] = set()
 
-    def script() -> Script[None]:
+    def script() -> Script[int]:
+        closed = {*tried}
+        for some in slices(sorted(tried), MOST):
+            closed.difference_update(name for (name,) in (yield _THERE, (some,)))
         names = [name for (name,) in (yield _OF_DEAD, (store.silence, before))]
         for some in slices(names, MOST):
             yield _FORGET, (some,)
         closed.update(names)
+        tried.update(names)
+        return len(closed)
 
-    await store.run(script)
-    return len(closed)
+    return await store.run(script)
 
 
 async def is_undecided(store: Store, since: float, name: str) -> bool:

@@ -281,7 +281,7 @@ class PostgresStore(Pool):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
             await self._dialect.run(connection, create(self.how, **facts))
         self.version = await self._dialect.run(connection, check(self._name, self.how))
-        if mine is not None:
+        if mine is not None and not self.how.reading:
             await connection.execute(
                 _CREDENTIAL.format(schema=self.schema), f"credential {mine}"
             )

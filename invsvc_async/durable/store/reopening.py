@@ -3,15 +3,16 @@ Entries that are reopened, because people ask for it: what is done anew, and wha
 
 The next run of a key reopens its own entry by ``reopen`` in ``claims``.
 
-A script may be run again after its reply was lost, and then finds what its earlier run has done.  The caller
-gives a set that outlasts the runs, *again*, and each run adds to it.
+A script may be run again: the earlier run was rolled back, or was done and only its reply was lost.  The
+caller gives a dict that outlasts the runs, *tried*.  After its last statement, each run notes there what it
+has reopened, and the next one looks which of that has changed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -23,16 +24,20 @@ from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.storage.dialect import Script
 
 
 _MAY_REOPEN: Final = f"""
-SELECT e.seq, e.key, e.lane, e.verdict, e.intent, e.flags FROM {{s}}entries AS e
+SELECT e.seq, e.key, e.lane, e.done_at, e.verdict, e.intent, e.flags FROM {{s}}entries AS e
     WHERE e.key {{any 1 text}} AND e.verdict {{any 2 text}} AND e.state = {State.DONE:d}
     AND e.{NOT_APPLIED} AND e.intent IS NOT NULL ORDER BY e.seq {{update}}
 """
+# The lock waits for an earlier run that the server has not ended yet.
+_DONE_AT: Final = (
+    "SELECT seq, done_at FROM {s}entries WHERE seq {any 1 bigint} ORDER BY seq {update}"
+)
 _REOPEN: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL,
     flags = 0, intent = given.intent, place = coalesce(given.place, e.place)
@@ -54,26 +59,55 @@ _sends = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _encode = msgspec.json.Encoder().encode
 
 
+class Reopened(NamedTuple):
+    """An entry that was reopened, and when it was done, in epoch ms."""
+
+    key: str
+    lane: int
+    done_at: int
+
+
 def reopen(
     keys: Sequence[str],
     verdicts: Sequence[str],
-    again: set[str],
+    tried: dict[int, Reopened],
     *,
     newest: bool = False,
-) -> Script[set[int]]:
+) -> Script[list[Reopened]]:
     """
-    Reopen the entries of *keys* with one of *verdicts*; return their lanes, and add their keys to *again*.
+    Reopen the entries of *keys* with one of *verdicts*; return them.  *tried* has them by their numbers.
 
     One with the verdict UNKNOWN keeps its sends, and is settled first. With *newest*, they come after all
     others, in the same order.
     """
+    earlier = yield from _reopened_before(tried)
+    new = yield from _reopen(_without(keys, earlier), verdicts, newest=newest)
+    tried |= new
+    return [*earlier, *new.values()]
+
+
+def _reopened_before(tried: Mapping[int, Reopened]) -> Script[list[Reopened]]:
+    """Return those that were *tried* and are not as they were: open, or done at another time."""
+    rows = (yield _DONE_AT, ([*tried],)) if tried else ()
+    return [tried[seq] for seq, done_at in rows if done_at != tried[seq].done_at]
+
+
+def _without(keys: Sequence[str], reopened: Sequence[Reopened]) -> list[str]:
+    """Return *keys* but for those of writes that were *reopened*, which may have failed once more since."""
+    known = {each.key for each in reopened}
+    return [key for key in keys if key not in known]
+
+
+def _reopen(
+    keys: Sequence[str], verdicts: Sequence[str], *, newest: bool
+) -> Script[dict[int, Reopened]]:
     rows = yield _MAY_REOPEN, (keys, verdicts)
     if not rows:
-        return set()
+        return {}
     places = (yield from numbers(len(rows))) if newest else [None] * len(rows)
     counts: Counter[tuple[int, str, int]] = Counter({(State.TO_DO, "", 0): len(rows)})
     changed: list[tuple[int, str, int | None]] = []
-    for place, (seq, _, _, verdict, intent, flags) in zip(places, rows, strict=True):
+    for place, (seq, *_, verdict, intent, flags) in zip(places, rows, strict=True):
         changed.append(
             (
                 seq,
@@ -85,21 +119,25 @@ def reopen(
     yield _REOPEN, (changed,)
     yield DELETE_UNHEARD, ([seq for seq, *_ in rows],)
     yield from change_counts(counts)
-    again.update(key for _, key, *_ in rows)
-    return {lane for _, _, lane, *_ in rows}
+    return {seq: Reopened(key, lane, done_at) for seq, key, lane, done_at, *_ in rows}
 
 
 def reopen_keyed(
-    keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, newest: bool
-) -> Script[set[int]]:
+    keys: Sequence[str],
+    verdicts: Sequence[str],
+    tried: dict[int, Reopened],
+    *,
+    newest: bool,
+) -> Script[list[Reopened]]:
     """
-    Reopen entries, so that the next run of each write does it anew.
+    Reopen entries as ``reopen`` does, so that the next run of each write does it anew.
 
     Only of writes under keys of the user's own: nothing runs another one again.
     """
-    mine = yield _KEYED, (keys,)
-    found: set[str] = set()
-    lanes = yield from reopen([key for key, _ in mine], verdicts, found, newest=newest)
+    earlier = yield from _reopened_before(tried)
+    mine = yield _KEYED, (_without(keys, earlier),)
+    new = yield from _reopen([key for key, _ in mine], verdicts, newest=newest)
+    found = {each.key for each in new.values()}
     if newest:  # the next claim of each thing has to look at them
         yield _LOOK_AGAIN, (sorted(found),)
     unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
@@ -109,8 +147,8 @@ def reopen_keyed(
         (State.TO_DO, found - unknown),
     ):
         yield _FREE_REOPENED, (sorted(freed), int(state))
-    again |= found
-    return lanes
+    tried |= new
+    return [*earlier, *new.values()]
 
 
 def _without_effect(sent: msgspec.Raw) -> msgspec.Raw:

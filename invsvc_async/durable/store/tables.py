@@ -261,9 +261,10 @@ def upgrade(how: Opening, found: int) -> Script[None]:
     Bring the tables of a store of the version *found* up to date, under its lock, and note that.
 
     Who has lanes loses them: a process of the earlier version that was only suspended stores nothing more.
+    What it has sent may still arrive, so its lanes are not free (NULL), but of a process that is silent.
     """
     schema = schema_of(counted=how.counted)
-    yield "UPDATE {s}lanes SET owner = NULL", ()
+    yield "UPDATE {s}lanes SET owner = 'nobody.0' WHERE owner IS NOT NULL", ()
     yield from schema.upgrade(found)
     yield (
         f"UPDATE {{s}}facts SET value = '{schema.version}' WHERE name = 'schema'",
