@@ -58,8 +58,9 @@ earlier open entry of its thing is behind it in what was read, and no later one 
 - An entry that was reopened, and is earlier than one in the engine, is passed over by ``LaneReader.items_of``
   until that one has ended.
 - An item that ``_add`` drops does not let later ones pass: a lane that is leaving, or was lost, stays so for
-  all items read of it; what waits for the input makes later items of its thing wait, too, until the input
-  has the write.
+  all items read of it, and what waits for the input makes later items of its thing wait, too
+  (``AwaitedInput``).  One case is open: if the input has the awaited write while ``_fetch`` holds such later
+  items, they are added first.  With one process, ``caught_up`` nearly always prevents that.
 - In the engine, a thing has one line (``RunItems``), in the order in which its items were added.
 """
 

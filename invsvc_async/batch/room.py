@@ -25,9 +25,9 @@ class Room:
     There is room until memory is used for as many items as it may be, or enough items are ready: so a slow
     consumer slows the input down. A run that is halted has none.
 
-    There are two bounds of what is ready. Items are added up to a part of *concurrency*, which stays the same
-    and bounds memory. But before more entries are read (``until_low``), fewer items must be ready than there
-    are slots now: a service that is slow leaves fewer slots than that part.
+    There are two bounds of what is ready. Items that were read are added up to a part of *concurrency*, which
+    stays the same. But before more entries are read (``until_low``), fewer items must be ready than there are
+    slots now: a service that is slow leaves fewer slots than that part.
     """
 
     def __init__(
