@@ -93,8 +93,10 @@ async def measure(address: str) -> None:
     store = journal.store
     last = (await store.rows("SELECT max(seq) FROM {s}entries"))[0][0]
     keys = [f"row-{n}" for n in range(last // 2, last // 2 + 200)]
-    await journal.inputs.known(["row-1"])
-    await timed("resume: look up 200 keys of the input", journal.inputs.known(keys))
+    await journal.input_notes.known(["row-1"])
+    await timed(
+        "resume: look up 200 keys of the input", journal.input_notes.known(keys)
+    )
     new = [
         Entry(
             key=f"new-{last}-{n}", digest="", state=State.TO_DO, operation="x", intent="{}", thing=f"/x/{n}",
@@ -105,13 +107,13 @@ async def measure(address: str) -> None:
     leases = Leases(store, SystemClock(), gives=True)
     await leases.beat()
     await leases.take(journal.lanes)
-    await timed("add 200 writes", journal.inputs.add(new, leases.name, None))
+    await timed("add 200 writes", journal.input_notes.add(new, leases.name, None))
     # passes what `undo` has left in the index
     await store.open_in(dict.fromkeys(leases.lanes, 0), (), 200)
     await timed("read them", store.open_in(dict.fromkeys(leases.lanes, 0), (), 200))
 
     async def finish() -> None:
-        numbers = await journal.inputs.known([entry.key for entry in new])
+        numbers = await journal.input_notes.known([entry.key for entry in new])
         for entry in new:
             done = Entry(
                 seq=numbers[entry.key].seq, key=entry.key, state=State.DONE, operation="x", verdict="applied",

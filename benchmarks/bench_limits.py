@@ -105,7 +105,9 @@ async def store(rows: int) -> None:
         f"{200 * journal.lanes / RATE:,.0f} s of sending",
     )
     keys = cycle([f"row-{n}" for n in range(1, rows, max(rows // 5_000, 1))])
-    spent = await timed(lambda: journal.inputs.known([next(keys) for _ in range(200)]))
+    spent = await timed(
+        lambda: journal.input_notes.known([next(keys) for _ in range(200)])
+    )
     row(
         f"{many}: look up 200 keys",
         f"{spent * 1e3:,.1f} ms",

@@ -400,7 +400,7 @@ class Batch(Uncopied):
             ConfigurationError: A run of this batch is under way.
         """
         self._check_idle("close_input", "Stop it first.")
-        return await self.entries.inputs.close_of_dead()
+        return await self.entries.input_notes.close_of_dead()
 
     async def prune(self, *, done_before: datetime) -> int:
         """

@@ -11,6 +11,57 @@ from the place where it was read last (``read_places``), and adds it to the engi
 of the input that no store has (``awaited_input``).  What is new in a lane makes it be read again
 (``lane_news``).  Before it is read, what waited for its time and is due comes back into the lanes
 (``due_times``).
+
+**Who wakes whom.**  Nothing that is set is lost: ``feed`` and ``repeat`` clear their events before they look
+for what there is to do, and ``next_change`` clears its event after such a look, without an await between.
+
+=======================  =================================  ===========================  =====================
+event or flag            set by                             cleared by                   waited for by
+=======================  =================================  ===========================  =====================
+``LaneNews.woken``:      ``LaneNews``, for a notice or an   ``feed``, before it reads    ``feed``
+there may be something   entry that is due;
+to send                  ``AwaitedInput.close``;
+                         ``_ended``
+``LaneNews.caught_up``:  ``feed``                           ``LaneNews.read_again``      ``RunInput``, before
+all lanes were read to                                                                   it reads more of the
+their ends                                                                               input
+``Engine._changed``:     an item that ends, or begins       ``next_change``, just        ``next_finished`` and
+anything in the engine   while ``Room.is_low_awaited``;     before it waits              ``Room``: each looks
+                         a result that is taken;                                         whether it was the
+                         ``RunEnd``; the end of                                          change it waits for
+                         ``Feeding``, or of a task in
+                         ``OpenWork``
+``RunEnd.is_halted``:    ``fail``, ``end_when_idle`` and    never                        nobody; it comes with
+no more items begin      ``halt``                                                        ``Engine._changed``
+``Engine._is_filling``:  ``_fill_soon``, for ``Slots``,     ``_fill``                    nobody: the loop
+slots are filled in the  ``CircuitBreaker``, and an item                                 calls ``_fill``
+loop's next round        that ends
+``SignsOfLife._due``:    ``show_soon``: a lane is in        ``repeat``, before each      ``repeat``; that then
+a sign of life now       doubt, or can be released; this    sign                         divides the lanes and
+                         process became hungry; a notice                                 sets ``woken``
+``TeamTurns.has_news``:  ``LaneNews``                       ``TeamTurns.read``           nobody; ``_fetch``
+teams may have more                                                                      looks at it
+=======================  =================================  ===========================  =====================
+
+Between processes, notices do this (``notices``): ``RunInput``, ``SignsOfLife``, ``LaneShare`` and those that
+change entries tell them by ``store.tell``, and ``Entries.hear`` calls ``LaneNews.heard`` with each.
+
+**What keeps the order of a thing's writes.**  ``_fetch`` reads many entries, and holds their items while it
+waits for room; meanwhile ``_take_turns`` reads and adds others.  The invariant: when an item is added, no
+earlier open entry of its thing is behind it in what was read, and no later one is in the engine.
+
+- One task, ``feed``, reads and adds; only ``_add`` adds to the engine.
+- Lanes are read in the order of places, and a thing is in one lane.  ``in_turns`` keeps the order of a thing,
+  and ``_fetch`` adds the items in that order.
+- ``_take_turns`` adds only the first open entry of a thing (``durable/store/turns.py``), and none that was
+  *read* or is in the engine.  An item that is held is open, so nothing behind it is the first.
+- An entry that was reopened, and is earlier than one in the engine, is passed over by ``LaneReader.items_of``
+  until that one has ended.
+- An item that ``_add`` drops does not let later ones pass: a lane that is leaving, or was lost, stays so for
+  all items read of it, and what waits for the input makes later items of its thing wait, too
+  (``AwaitedInput``).  One case is open: if the input has the awaited write while ``_fetch`` holds such later
+  items, they are added first.  With one process, ``caught_up`` nearly always prevents that.
+- In the engine, a thing has one line (``RunItems``), in the order in which its items were added.
 """
 
 from __future__ import annotations
@@ -22,7 +73,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.batch.awaited_input import AwaitedInput
 from invsvc_async.batch.due_times import DueTimes
-from invsvc_async.batch.earlier import Earlier
+from invsvc_async.batch.earlier_writes import EarlierWrites
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item_maker import ItemMaker
 from invsvc_async.batch.lane_news import LaneNews
@@ -52,12 +103,8 @@ class Dispatcher:
     The sender of a store's open entries, as far as their lanes belong to this process.
 
     *item_type* is made of the entries. *on_unfit* is called when an entry that does not fit got its verdict;
-    without it, such an entry ends the run. While ``input`` is open, at first if the run *has_input*, entries
-    that lack their readers, and later entries of their things, wait for it.
-
-    Who wakes whom: what is heard of other processes, what becomes due, and an item that has ended, set
-    ``news.woken``, on which ``feed`` waits. A lane that is in doubt, or that can be released now, asks for a
-    sign of life, after which the lanes are divided.
+    without it, such an entry ends the run. While ``awaited_input`` is open, at first if the run *has_input*,
+    entries that lack their readers, and later entries of their things, wait for it.
     """
 
     def __init__(
@@ -72,7 +119,7 @@ class Dispatcher:
         self._sending = sending
         self._entries = entries
         self.engine: Engine = Engine(sending, self._ended)
-        self.earlier: Earlier = Earlier(sending, entries.store)
+        self.earlier_writes: EarlierWrites = EarlierWrites(sending, entries.store)
         clock = sending.core.clock
         # The results of a batch are given by the process that sends. An outbox stores whole outcomes instead,
         # and whoever takes them from the store gives them.
@@ -81,7 +128,12 @@ class Dispatcher:
         self._signs = SignsOfLife(self.leases, self.engine)
         self._places = ReadPlaces()
         self._share = LaneShare(
-            self.leases, entries, self.engine, self._places, self._signs, self.earlier
+            self.leases,
+            entries,
+            self.engine,
+            self._places,
+            self._signs,
+            self.earlier_writes,
         )
         self._turns = TeamTurns(
             entries.store, self.engine.items.ready, sending.concurrency
@@ -90,23 +142,23 @@ class Dispatcher:
         self.news: LaneNews = LaneNews(
             self.leases, self._share, self._places, self._due, self._turns, self._signs
         )
-        self.input: AwaitedInput = AwaitedInput(
+        self.awaited_input: AwaitedInput = AwaitedInput(
             self.leases, self.news, is_open=has_input
         )
         self._reader = LaneReader(
             entries.store,
             self.engine.items.held,
             self._places,
-            self.input,
+            self.awaited_input,
             ItemMaker(sending, entries.store, self.engine, item_type, on_unfit),
-            self.earlier,
+            self.earlier_writes,
         )
         self._beating: asyncio.Task[None] | None = None
 
     # --- beginning and end
 
-    async def begin(self, kind: str) -> None:
-        """Begin to give signs of life, for a store of *kind*."""
+    async def start_beating(self, kind: str) -> None:
+        """Start to give signs of life, for a store of *kind*."""
         await self.leases.forget_the_dead()
         await self._signs.show()
         self._beating = asyncio.create_task(
@@ -137,7 +189,8 @@ class Dispatcher:
 
     async def _divide(self) -> None:
         """Divide the lanes anew, after a sign of life, and read those of this process again."""
-        has_more = not (self._signs.is_hungry or self._is_read)
+        has_unread = not self._is_read
+        has_more = has_unread and not self._signs.is_hungry
         await self._share.divide(has_more=has_more)
         # This is also the poll, in case no notification arrives.
         self._due.look_soon()
@@ -154,7 +207,7 @@ class Dispatcher:
         )
         try:
             while True:
-                await self._wait_and_take_turns(self.engine.room.until_hungry)
+                await self._wait_and_take_turns(self.engine.room.until_low)
                 # Before anything is read: what is heard from here on sets the event again, and is read next.
                 self.news.woken.clear()
                 await self.news.bring_back_due()
@@ -208,7 +261,8 @@ class Dispatcher:
 
         They are added in the order of places, but teams take turns. If there are more behind them, the next
         ones of teams that have few among them come first; and so do those of teams of which something is
-        heard while these are added. A thing's entries keep their order (``team_turns``).
+        heard while these are added. A thing's entries keep their order: see the
+        top of this file.
         """
         lanes = self._share.to_read()
         found = await self._reader.read(lanes)
@@ -219,8 +273,10 @@ class Dispatcher:
         if has_more:
             await self._take_turns(items)
         for at, item in enumerate(items):
-            if not self.engine.room.is_left:
-                await self._wait_and_take_turns(self.engine.room.until_left, items[at:])
+            if not self.engine.room.is_available:
+                await self._wait_and_take_turns(
+                    self.engine.room.until_available, items[at:]
+                )
             if self._turns.has_news and self._turns.is_due:
                 await self._take_turns(items[at:])
             self._add(item)
@@ -256,7 +312,7 @@ class Dispatcher:
 
     def _add(self, item: Item) -> None:
         """Add *item* to the engine, unless another process has its lane by now, or it waits for the input."""
-        if not self._share.may_begin(item.lane) or self.input.hold_back(item):
+        if not self._share.may_begin(item.lane) or self.awaited_input.hold_back(item):
             # The item is dropped: its entry is read again, here or by the next owner of its lane. Its
             # specification refers to it, so this breaks the cycle.
             item.spec = None

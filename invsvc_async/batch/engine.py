@@ -6,16 +6,20 @@ An item goes through these states; the code below is in their order:
 - *waiting*: it is in ``RunItems.held``, and in the line of its thing behind other items, until
   ``RunItems.next_in_line``;
 - *ready*: it is also in ``RunItems.ready``. It begins with ``_start_next``;
-- *running*: a task runs its driver (``_run``). It has a slot, but not while it is settled. Its verdict is
-  stored from ``_conclude`` on; or it is ready again (``RunItems.put_back``), or fails (``_fail_item``);
+- *running*: a task runs its driver (``_run_item``). It has a slot, but not while it is settled. Its verdict
+  is stored from ``_conclude`` on; or it is ready again (``RunItems.put_back``), or fails (``_fail_item``);
 - *storing*: its verdict is on the way to the store, which ``OpenWork`` knows. It ends with ``_stored``;
 - *ended*: the engine has nothing of it but its result, in ``RunItems.finished``, until ``next_finished``
   returns that. By ``_end_item``, the next item of its thing is ready, perhaps later.
+
+What wakes the engine, and what keeps the order of items before they are added, is at the top of
+``dispatcher.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from invsvc_async.batch.circuit_breaker import CircuitBreaker
@@ -48,9 +52,13 @@ class Engine:
     slot while it is settled. *on_end* is called when an item has ended.
 
     The parts of an engine know, each for itself: how the run ends (``run_end``), which items there are
-    (``items``), whether more are taken in (``room``), what has begun and not ended (``work``), whether a
+    (``items``), whether more are taken in (``room``), what has begun and not ended (``open_work``), whether a
     write may be sent (``slots``, ``breaker``), who adds items (``feeding``), and which verdicts came
     (``verdicts``).
+
+    All ends of a run go through ``run_end``: ``fail`` ends it at once with an error, ``end_when_idle`` with
+    an error once nothing is under way, and ``halt`` only lets no more items begin. What the event loop calls
+    is called by ``run_end.guarded``, so that an error in it ends the run, too.
     """
 
     def __init__(
@@ -73,7 +81,7 @@ class Engine:
         self.room: Room = Room(
             sending.concurrency, self.items, self.slots, self.run_end, self._changed
         )
-        self.work: OpenWork = OpenWork(self.run_end, self._changed)
+        self.open_work: OpenWork = OpenWork(self.run_end, self._changed)
         self.verdicts: VerdictCount = VerdictCount(sending.stop_after)
         self._list_look = FullListLook(sending)
 
@@ -94,7 +102,7 @@ class Engine:
             is_over = self.run_end.is_halted or (
                 self.feeding.is_complete and not items.held
             )
-            if self.run_end.has_failed or (is_over and not self.work):
+            if self.run_end.has_failed or (is_over and not self.open_work):
                 return None
             await next_change(self._changed)
 
@@ -108,9 +116,9 @@ class Engine:
         self.run_end.halt()
         await self.feeding.stop()
         self.slots.close()
-        await self.work.until_ended(grace)
+        await self.open_work.until_ended(grace)
         await self.breaker.close()
-        await self.work.cancel()
+        await self.open_work.cancel()
         self._changed.set()
 
     # --- from ready to ended
@@ -125,7 +133,7 @@ class Engine:
         """Start items while there are slots."""
         self._is_filling = False
         while (item := self._start_next()) is not None:
-            self.work.start(self._work(item))
+            self.open_work.start_task(self._run_items_in_turn(item))
 
     def _start_next(self) -> Item | None:
         """
@@ -148,19 +156,19 @@ class Engine:
         item.in_slot = not needs_no_slot and self.slots.take(item)
         if not (item.in_slot or needs_no_slot):
             return None
-        if self.room.is_hunger_awaited:
+        if self.room.is_low_awaited:
             self._changed.set()
         ready.take(item)
         return item
 
-    async def _work(self, item: Item) -> None:
-        """Run *item*, and then others while there are slots. A task per item would cost more."""
+    async def _run_items_in_turn(self, item: Item) -> None:
+        """Run *item*, and then others while there are slots, in one task: one for each would cost more."""
         following: Item | None = item
         while following is not None:
-            await self._run(following)
+            await self._run_item(following)
             following = self._start_next()
 
-    async def _run(self, item: Item) -> None:
+    async def _run_item(self, item: Item) -> None:
         """Run the driver of *item* until its verdict, and begin to store that."""
         try:
             if self._list_look.is_due and item.kind.has_secret:
@@ -169,9 +177,9 @@ class Engine:
             await driver.drive()
             await self._conclude(item, driver.outcome())
         except asyncio.CancelledError:
-            if (
-                not self.run_end.is_halted
-            ):  # Somebody else than ``stop`` has cancelled it.
+            if not self.run_end.is_halted:
+                # Not ``stop`` has cancelled it, but something that a callback of the user awaits. That is an
+                # error of this item. It ends the run, so this task begins no other item, and ends, too.
                 reason = "a callback was cancelled, but not by this run. Run again to settle it."
                 self._fail_item(item, ConfigurationError(f"{item.entry.key}: {reason}"))
                 return
@@ -188,13 +196,16 @@ class Engine:
             self._fail_item(item, error)
         finally:
             # The specification refers to its item: without the cycle, both are freed at once.
+            # An item that was put back is ready by now, and still has its slot. Nothing is awaited between
+            # that and this, so no task begins the item before.
             item.spec = None
             item.leave()
 
     async def _conclude(self, item: Item, outcome: AnyOutcome) -> None:
         """Begin to store *outcome* as that of *item*; if *item* was put back, make it ready again."""
         # The driver tells the item its verdict, by ``settled``. But if the user has settled the write
-        # meanwhile, the client has the verdict already, and the driver does not.
+        # meanwhile, the client has the verdict already, and the driver does not. ``settled`` only begins to
+        # store the verdict: ``item.storing`` is done once it is stored, and ``_stored`` is called then.
         has_been_told = item.is_put_back or item.storing is not None
         if not has_been_told:
             await item.settled(outcome)
@@ -213,7 +224,7 @@ class Engine:
                 (outcome.evidence.window_until or 0.0) - self.sending.core.clock.now(),
             )
         assert item.storing is not None
-        self.work.follow(item.storing, self._stored, item, wait)
+        self.open_work.follow(item.storing, partial(self._stored, item, wait))
 
     def _put_back(self, item: Item) -> None:
         """Run *item* next."""
@@ -228,7 +239,7 @@ class Engine:
 
         The next item of its thing begins *wait* seconds later.
         """
-        was_given_up = self.work.forget(storing)
+        was_given_up = self.open_work.forget(storing)
         error = storing.exception()
         if error is None:
             self.items.finished.append(item)

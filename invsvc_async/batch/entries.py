@@ -63,7 +63,7 @@ class BatchEntries(Entries):
         self, store: Store, core: ClientCore | None = None, *, same_mode: bool = False
     ) -> None:
         super().__init__(store, core, same_mode=same_mode)
-        self.inputs: InputNotes = InputNotes(store)
+        self.input_notes: InputNotes = InputNotes(store)
 
 
 async def has_secrets(entries: BatchEntries) -> bool:
@@ -185,7 +185,7 @@ async def checkpoint_at(path: str | Path) -> Checkpoint | None:
     ):  # the journal is opened later, which says what is wrong
         return None
     async with aclosing(entries):
-        return await entries.inputs.checkpoint()
+        return await entries.input_notes.checkpoint()
 
 
 def entries_of(path: str | Path, **settings: bool) -> BatchEntries:

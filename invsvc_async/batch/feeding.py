@@ -30,7 +30,7 @@ class Feeding:
             task is not None and task.done() and not task.cancelled() and task.result()
         )
 
-    def begin(self, source: Coroutine[Any, Any, None]) -> None:  # Any: of a coroutine
+    def start(self, source: Coroutine[Any, Any, None]) -> None:  # Any: of a coroutine
         """Run *source*, which adds the items, until it or the run ends."""
         self._task = asyncio.create_task(self._feed(source))
 

@@ -1,4 +1,4 @@
-"""The results that a run gives: its own, and those that other runs have left."""
+"""The results that a run gives: its own, and the unclaimed ones of other runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.leases import Leases
 
 
-_PAGE = 128  # results that others have left, taken over at once
+_PAGE = 128  # unclaimed results that are claimed together
 _SOON = 0.05  # s before looking again whether other processes have ended; each time after that, twice as long
 
 
@@ -29,15 +29,15 @@ class GivenResults:
     """
     The results that a run gives.
 
-    A result that was given is acknowledged once the next one is asked for: whoever asks for that has it.
+    A result that was given is acknowledged once the next one is asked for: whoever asks for that has it. A
+    result of a run that has ended without that is *unclaimed*, until another run claims it.
     """
 
     def __init__(self, leases: Leases) -> None:
         self._consumer = Consumer(leases)
         self._given: list[Entry] = []  # and not acknowledged
-        # Whether results that other runs have left are being given, so that they need not be prepared for
-        # again.
-        self._is_giving_left = False
+        # Whether unclaimed results are being given, so that they need not be prepared for again.
+        self._is_giving_unclaimed = False
 
     def acknowledge(self) -> None:
         """Acknowledge the results that were given."""
@@ -52,18 +52,20 @@ class GivenResults:
         """Return whether this run may give the result of *entry*, its own; if not, another run has."""
         return await self._consumer.has(entry)
 
-    async def next_left(self, prepare: Callable[[], Awaitable[None]]) -> Entry | None:
+    async def next_unclaimed(
+        self, prepare: Callable[[], Awaitable[None]]
+    ) -> Entry | None:
         """
-        Return the next entry whose result another run left, earlier or at the same time as this run.
+        Return the next entry with an unclaimed result, of a run earlier or at the same time as this one.
 
         *prepare* is awaited before the first one.
         """
-        if not self._is_giving_left:
+        if not self._is_giving_unclaimed:
             await prepare()
-            self._is_giving_left = True
+            self._is_giving_unclaimed = True
         found = await self._consumer.next(_PAGE)
         if found is None:
-            self._is_giving_left = False
+            self._is_giving_unclaimed = False
         return found
 
     async def save(self) -> None:
@@ -74,7 +76,11 @@ class GivenResults:
 async def told_again(entry: Entry, entries: BatchEntries) -> Result:
     """Return the result of *entry*, whose run ended before anybody got the value, or a secret in it."""
     outcome = kept_outcome(entry, entries.store.commons)
-    if verdict_and_record(entry)[1].had != "returned":
+    _, record = verdict_and_record(entry)
+    had_secret = (
+        record.had == "returned"
+    )  # nobody but whoever got the value, and nobody got it
+    if not had_secret:
         [result] = await with_replacements(entries, [Result.of(entry, outcome=outcome)])
         return result
     if outcome is not None:
@@ -90,9 +96,9 @@ async def until_decided(entries: BatchEntries, process: str) -> None:
     The processes of a batch end at about the same time, so one that was silent just now may still be
     there.
     """
-    now = await entries.inputs.now()
+    now = await entries.input_notes.now()
     pause = _SOON
     await entries.store.tell(BEAT)  # Those that live show it at once.
-    while await entries.inputs.is_undecided(now, process):
+    while await entries.input_notes.is_undecided(now, process):
         await asyncio.sleep(pause)
         pause = min(2 * pause, entries.store.silence / 4)

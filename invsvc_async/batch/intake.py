@@ -154,7 +154,7 @@ class Intake:
         for write in writes:
             _close(write)
         asked = {each.key: each for each in map(self._asked, writes)}
-        known = await self._entries.inputs.known(asked) if self._may_know else {}
+        known = await self._entries.input_notes.known(asked) if self._may_know else {}
         met = [
             asked[key] for key, found in known.items() if self.meet(found, asked[key])
         ]

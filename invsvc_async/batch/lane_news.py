@@ -23,7 +23,8 @@ class LaneNews:
     The news of the lanes of this process: what is heard of other processes, and what becomes due.
 
     News of a lane changes the place from which the lane is read next, and sets ``woken``. What is no news of
-    a lane makes this process give a sign of life, or look again at what is due.
+    a lane makes this process give a sign of life, or look again at what is due. Who waits for the two events
+    is at the top of ``dispatcher.py``.
     """
 
     def __init__(
@@ -68,7 +69,11 @@ class LaneNews:
                 pass  # It is about a lane of another process, or for other readers.
 
     def read_again(self, lanes: Iterable[int], after: int = 0) -> None:
-        """Read this process's lanes among *lanes* once more, *after* a place at the latest."""
+        """
+        Read this process's lanes among *lanes* once more, from behind the place *after*.
+
+        A lane that is to be read from an earlier place is read from there.
+        """
         for lane in lanes:
             if lane in self._leases.lanes:
                 self._places.read_again(lane, after)

@@ -1,4 +1,8 @@
-"""From what is open in the lanes of a process to items that may be sent."""
+"""
+From what is open in the lanes of a process to items that may be sent.
+
+The order of a thing's items is kept here and in other places: see the top of ``dispatcher.py``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.batch.awaited_input import AwaitedInput
-    from invsvc_async.batch.earlier import Earlier
+    from invsvc_async.batch.earlier_writes import EarlierWrites
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.item_maker import ItemMaker
     from invsvc_async.batch.read_places import ReadPlaces
@@ -38,14 +42,14 @@ class LaneReader:
         places: ReadPlaces,
         awaited_input: AwaitedInput,
         maker: ItemMaker,
-        earlier: Earlier,
+        earlier_writes: EarlierWrites,
     ) -> None:
         self._store = store
         self._held = held
         self._places = places
-        self._input = awaited_input
+        self._awaited_input = awaited_input
         self._maker = maker
-        self._earlier = earlier
+        self._earlier_writes = earlier_writes
 
     async def read(self, lanes: Mapping[int, Lane]) -> list[Entry]:
         """Return the next entries of *lanes* that may be sent by now, and are not under way here."""
@@ -81,7 +85,7 @@ class LaneReader:
         items: list[Item] = []
         for entry in found:
             item = await self._maker.item_of(
-                entry, lanes[entry.lane], self._input.get(entry.key)
+                entry, lanes[entry.lane], self._awaited_input.get(entry.key)
             )
             if item is None:
                 continue
@@ -96,5 +100,5 @@ class LaneReader:
 
     async def mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """Mark the overtaken *items*; *is_part* is whether more may follow them."""
-        if self._earlier.has_any or any(item.spec is None for item in items):
-            await self._earlier.mark(items, is_part=is_part)
+        if self._earlier_writes.has_any or any(item.spec is None for item in items):
+            await self._earlier_writes.mark(items, is_part=is_part)

@@ -14,7 +14,7 @@ from invsvc_async.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from invsvc_async.batch.earlier import Earlier
+    from invsvc_async.batch.earlier_writes import EarlierWrites
     from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.read_places import ReadPlaces
     from invsvc_async.batch.signs_of_life import SignsOfLife
@@ -44,14 +44,14 @@ class LaneShare:
         engine: Engine,
         places: ReadPlaces,
         signs: SignsOfLife,
-        earlier: Earlier,
+        earlier_writes: EarlierWrites,
     ) -> None:
         self._leases = leases
         self._entries = entries
         self._engine = engine
         self._places = places
         self._signs = signs
-        self._earlier = earlier
+        self._earlier_writes = earlier_writes
         self.has_divided: bool = False  # before that, having no lane proves nothing
         self._has_released_all = False  # and none is acquired any more
 
@@ -136,7 +136,7 @@ class LaneShare:
             self._places.forget(lane.number)
         if taken and await self._may_follow_others(taken):
             # What this process has read of earlier writes to those things may be old.
-            self._earlier.forget()
+            self._earlier_writes.forget()
 
     async def _may_follow_others(self, taken: Sequence[Lane]) -> bool:
         """Return whether another process may have written to the things in the lanes *taken*."""
@@ -144,7 +144,10 @@ class LaneShare:
             return True
         # A process that was there after this run began, and is gone, may have had the lanes and written. If
         # there were finished writes when the run began, they are looked up anyway.
-        return not self._earlier.has_any and (await summary_of(self._entries)).done > 0
+        return (
+            not self._earlier_writes.has_any
+            and (await summary_of(self._entries)).done > 0
+        )
 
     # --- the end
 

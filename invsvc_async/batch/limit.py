@@ -13,7 +13,7 @@ _LIMITED = "the service limits the rate (HTTP 429)"
 
 def settling_in(engine: Engine) -> int:
     """Return how many items under way in *engine* are being settled."""
-    return max(len(engine.work.tasks) - engine.slots.in_use, 0)
+    return max(len(engine.open_work.tasks) - engine.slots.in_use, 0)
 
 
 def pause_in(engine: Engine) -> tuple[str | None, float | None]:
@@ -54,8 +54,8 @@ def _why_none_is_ready(engine: Engine) -> str | None:
     if engine.room.is_at_limit:
         waiting = len(items.finished)
         return f"results: {settling:,} writes are settled, and {waiting:,} wait to be taken"
-    if behind := items.behind:
-        return f"order: {behind:,} wait for earlier writes to the same resources"
+    if in_line := items.waiting_in_line:
+        return f"order: {in_line:,} wait for earlier writes to the same resources"
     if not (engine.feeding.is_complete or engine.feeding.input_ended):
         return "input: it has no more writes yet"
     if in_use := engine.slots.in_use:

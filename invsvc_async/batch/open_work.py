@@ -35,7 +35,8 @@ class OpenWork:
 
     # --- what begins and ends
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:  # Any: of a coroutine
+    # Any: of a coroutine
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run *work* in a task."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
@@ -49,11 +50,13 @@ class OpenWork:
         self._changed.set()
 
     def follow(
-        self, storing: asyncio.Future[None], stored: Callable[..., None], *given: object
+        self,
+        storing: asyncio.Future[None],
+        stored: Callable[[asyncio.Future[None]], None],
     ) -> None:
-        """Call *stored*, with what is *given* and then *storing*, once *storing* has ended."""
+        """Call *stored* with *storing* once that has ended."""
         self._stores.add(storing)
-        storing.add_done_callback(partial(self._run_end.guarded, stored, *given))
+        storing.add_done_callback(partial(self._run_end.guarded, stored))
 
     def forget(self, storing: asyncio.Future[None]) -> bool:
         """Forget *storing*, which has ended; return whether it was given up before."""
@@ -67,8 +70,8 @@ class OpenWork:
         """Wait until all has ended, for *grace* seconds at most."""
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
-        while (left := self._left()) and (seconds := until - loop.time()) > 0:
-            await asyncio.wait(left, timeout=seconds)
+        while (unended := self._unended()) and (seconds := until - loop.time()) > 0:
+            await asyncio.wait(unended, timeout=seconds)
 
     async def cancel(self) -> None:
         """Cancel the tasks, wait for what is stored by then, and give up what is not."""
@@ -81,6 +84,6 @@ class OpenWork:
         # A journal that hangs is not waited for: the next run settles what is not stored.
         self._stores.clear()
 
-    def _left(self) -> set[asyncio.Future[None]]:
+    def _unended(self) -> set[asyncio.Future[None]]:
         """Return what has not ended."""
         return {each for each in (*self.tasks, *self._stores) if not each.done()}

@@ -77,7 +77,7 @@ class ReadPlaces:
     # --- what makes a lane be read again
 
     def read_again(self, lane: int, after: int) -> None:
-        """Read *lane* once more, *after* a place at the latest."""
+        """Read *lane* once more, from behind the place *after*, or from an earlier one if that is noted."""
         place = self._places.get(lane, 0)
         self._places[lane] = after if place is None else min(place, after)
 

@@ -24,6 +24,10 @@ class Room:
 
     There is room until memory is used for as many items as it may be, or enough items are ready: so a slow
     consumer slows the input down. A run that is halted has none.
+
+    There are two bounds of what is ready. Items that were read are added up to a part of *concurrency*, which
+    stays the same. But before more entries are read (``until_low``), fewer items must be ready than there are
+    slots now: a service that is slow leaves fewer slots than that part.
     """
 
     def __init__(
@@ -39,11 +43,11 @@ class Room:
         self._slots = slots
         self._run_end = run_end
         self._changed = changed
-        # Whether ``until_hungry`` waits: that an item begins is a change only then.
-        self.is_hunger_awaited: bool = False
+        # Whether ``until_low`` waits: only then is it a change that an item begins.
+        self.is_low_awaited: bool = False
 
     @property
-    def is_left(self) -> bool:
+    def is_available(self) -> bool:
         """Whether an item may be added."""
         return not (self._run_end.is_halted or self._is_full)
 
@@ -63,22 +67,22 @@ class Room:
             1, self._concurrency // 2
         )
 
-    async def until_left(self) -> None:
+    async def until_available(self) -> None:
         """Wait until an item may be added. Of a halted run, the task that adds items is cancelled."""
-        while not self.is_left:
+        while not self.is_available:
             await next_change(self._changed)
 
-    async def until_hungry(self) -> None:
+    async def until_low(self) -> None:
         """Wait until fewer items are ready than there are slots, so that no slot stays empty."""
-        self.is_hunger_awaited = True
+        self.is_low_awaited = True
         try:
-            while not self.is_left or self._has_enough:
+            while not self.is_available or self._has_one_for_each_slot:
                 await next_change(self._changed)
         finally:
-            self.is_hunger_awaited = False
+            self.is_low_awaited = False
 
     @property
-    def _has_enough(self) -> bool:
-        """Whether there is an item that is ready for each slot."""
+    def _has_one_for_each_slot(self) -> bool:
+        """Whether an item is ready for each slot that there is now."""
         slots = self._slots
         return self._items.ready.startable >= slots.free + slots.in_use

@@ -38,15 +38,15 @@ class Run(OnlyAsync):
             batch.sending, batch.entries, Item, has_input=has_input
         )
         self._engine = self._dispatcher.engine
-        self._input = RunInput(
+        self._run_input = RunInput(
             writes, batch.sending, batch.entries, self._dispatcher, lasting=lasting
         )
         self._results = GivenResults(self._dispatcher.leases)
         self.progress: RunProgress = RunProgress(
-            self._engine, batch.entries, self._input, batch.on_progress
+            self._engine, batch.entries, self._run_input, batch.on_progress
         )
-        # Several tasks may ask for results; one of them begins the run.
-        self._beginning = asyncio.Lock()
+        # Several tasks may ask for results; one of them starts the run.
+        self._starting = asyncio.Lock()
 
     def __aiter__(self) -> Run:
         return self
@@ -55,38 +55,39 @@ class Run(OnlyAsync):
         """
         Return the next result.
 
-        First those that earlier runs have left, then those of this run, and last those that other processes
-        have left which ended meanwhile. What was given before is acknowledged first: whoever asks for the
-        next one has it. At the end, the inputs of processes that are gone are closed, once it is certain that
-        they are.
+        First the unclaimed results of earlier runs, then those of this run, and last the unclaimed ones of
+        processes that ended meanwhile. What was given before is acknowledged first: whoever asks for the next
+        one has it. At the end, the inputs of processes that are gone are closed, once it is certain that they
+        are.
         """
         self._results.acknowledge()
-        if (earlier := await self._begin_after_left()) is not None:
-            return earlier
+        if (unclaimed := await self._start_after_unclaimed()) is not None:
+            return unclaimed
         if (own := await self._next_own()) is not None:
             return own
         if (
             self._engine.feeding.is_complete
-            and (late := await self._next_left(self._until_decided)) is not None
+            and (unclaimed := await self._next_unclaimed(self._until_decided))
+            is not None
         ):
-            return late
+            return unclaimed
         if self._engine.feeding.is_complete:
-            await self._input.close_others()
+            await self._run_input.close_others()
         self.progress.report()
         await self.end()
         if (failure := self._engine.run_end.take_error()) is not None:
             raise failure
         raise StopAsyncIteration
 
-    async def _begin_after_left(self) -> Result | None:
-        """Return the next result that an earlier run has left; once there is none, begin this run."""
-        async with self._beginning:
+    async def _start_after_unclaimed(self) -> Result | None:
+        """Return the next unclaimed result of an earlier run; once there is none, start this run."""
+        async with self._starting:
             if self.progress.has_begun or self.progress.has_ended:
                 return None
-            earlier = await self._next_left(self._begin)
-            if earlier is None and not self.progress.has_ended:
+            unclaimed = await self._next_unclaimed(self._prepare)
+            if unclaimed is None and not self.progress.has_ended:
                 self._start()
-            return earlier
+            return unclaimed
 
     async def _next_own(self) -> Result | None:
         """Return the next result of this run, unless another run has given it; ``None`` at the end."""
@@ -114,14 +115,16 @@ class Run(OnlyAsync):
             await self.stop(0.0)  # What ends meanwhile is given before the end.
         return None
 
-    async def _next_left(self, prepare: Callable[[], Awaitable[None]]) -> Result | None:
+    async def _next_unclaimed(
+        self, prepare: Callable[[], Awaitable[None]]
+    ) -> Result | None:
         """
-        Return the next result that another run left, earlier or at the same time as this run.
+        Return the next unclaimed result: of another run, earlier or at the same time as this run.
 
         *prepare* is awaited before the first one.
         """
         try:
-            found = await self._results.next_left(prepare)
+            found = await self._results.next_unclaimed(prepare)
         except BaseException:
             # It is cancelled, or the journal cannot be read. The rest is for the next run.
             self.progress.give_up()
@@ -133,15 +136,16 @@ class Run(OnlyAsync):
         self._results.note(found)
         return result
 
-    async def _begin(self) -> None:
+    async def _prepare(self) -> None:
+        """End the run before, and start to give signs of life."""
         if self._before is not None:
             await self._before.end()
             self._before = None
-        await self._dispatcher.begin("batch")
+        await self._dispatcher.start_beating("batch")
 
     def _start(self) -> None:
-        self._engine.feeding.begin(self._input.feed())
-        self.progress.begin()
+        self._engine.feeding.start(self._run_input.feed())
+        self.progress.start()
 
     async def _until_decided(self) -> None:
         await until_decided(self._entries, self._dispatcher.leases.name)

@@ -69,16 +69,16 @@ class RunInput:
     async def close_others(self) -> None:
         """Close the inputs, begun before this one, of processes that are gone: it has their writes too."""
         if self._began is not None:
-            await self._entries.inputs.close_of_dead(self._began)
+            await self._entries.input_notes.close_of_dead(self._began)
 
     async def feed(self) -> None:
         """Check the input and store it, and send what is open meanwhile, until the run is over."""
         entries = self._entries
         async with sound(
-            self._writes, self._sending.client, entries.inputs.checkpoint
+            self._writes, self._sending.client, entries.input_notes.checkpoint
         ) as writes:
             summary = await summary_of(entries)
-            self._dispatcher.earlier.has_any = summary.done > 0
+            self._dispatcher.earlier_writes.has_any = summary.done > 0
             # Of another input than a file, nobody knows how many writes it has before its end.
             entries.facts.put(
                 TOTAL, str(writes.good) if isinstance(writes, FileWrites) else None
@@ -86,17 +86,19 @@ class RunInput:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._dispatcher.feed(self._is_over))
-                    if self._dispatcher.input.is_open:
+                    if self._dispatcher.awaited_input.is_open:
                         await self._give(writes, summary)
             except ExceptionGroup as several:  # The first one has cancelled the others.
                 first = several.exceptions[0]
                 raise first from first.__cause__
         restored = self._sending.restored
         if restored is not None and restored.is_open and (restored.met or self.skipped):
-            await entries.store.run(close_restored)  # What comes later is new.
+            # The input was read to its end, so those of its writes that may have been sent since the copy was
+            # made are in the journal, in doubt. Any write that comes later counts as new.
+            await entries.store.run(close_restored)
 
     async def _is_over(self) -> bool:
-        if self._dispatcher.input.is_open or self._lasting:
+        if self._dispatcher.awaited_input.is_open or self._lasting:
             return False
         return not (await self._entries.count("open", 1))[0]
 
@@ -106,15 +108,17 @@ class RunInput:
         entries = self._entries
         name = self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
-        self._began = begun = await entries.inputs.begin(name)
+        self._began = begun = await entries.input_notes.begin(name)
         may_know = summary.total > 0
         intake = self._intake = Intake(
             self._sending, entries, may_know=may_know, begun=begun
         )
         if before is not None:
-            # Of the part of the file that was read before, what is open is not skipped: this run does it.
-            is_open = summary.to_do + summary.sending
-            intake.skipped = max(before.writes - is_open, 0)
+            # The part of the file that was read before is not read again. What is open of it is not skipped:
+            # this run does it. The journal may have more that is open, of other inputs.
+            still_open = summary.to_do + summary.sending
+            finished_before = before.writes - still_open
+            intake.skipped = max(finished_before, 0)
         with closing(intake):
             await self._until_wanted()
             async with aclosing(chunks(writes)) as source:
@@ -129,9 +133,9 @@ class RunInput:
                         raise InvalidRequestError(error.problems, hint=_AMID) from error
                     await self._store(intake, asked, reached)
                     await self._until_wanted()
-            await entries.inputs.end(name)
+            await entries.input_notes.end(name)
         self._dispatcher.engine.feeding.end_input()
-        self._dispatcher.input.close()
+        self._dispatcher.awaited_input.close()
 
     async def _until_wanted(self) -> None:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
@@ -141,7 +145,7 @@ class RunInput:
                     return
                 await asyncio.sleep(_LOOK)
             elif await set_within(self._dispatcher.news.caught_up, _LOOK):
-                await self._dispatcher.engine.room.until_left()
+                await self._dispatcher.engine.room.until_available()
                 return
 
     async def _store(
@@ -151,13 +155,13 @@ class RunInput:
         entries = self._entries
         dispatcher = self._dispatcher
         for each in asked:
-            dispatcher.input.keep(each)
+            dispatcher.awaited_input.keep(each)
         made = [each.entry for each in asked if each.entry is not None]
         if not made and reached is None:
             return
         new = {each.entry.key: each for each in asked if each.entry is not None}
         self._warn_of_lost_secrets(new.values())
-        added = await entries.inputs.add(made, dispatcher.leases.name, reached)
+        added = await entries.input_notes.add(made, dispatcher.leases.name, reached)
         # Others have been stored meanwhile, by other processes.
         for key, known in added.others.items():
             intake.meet(known, new[key])

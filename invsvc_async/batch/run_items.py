@@ -30,8 +30,8 @@ class RunItems:
         return len(self.held) + len(self.finished)
 
     @property
-    def behind(self) -> int:
-        """How many items wait behind others of the same things."""
+    def waiting_in_line(self) -> int:
+        """How many items wait in lines, behind others of the same things."""
         return sum(len(line) - 1 for line in self._lines.values())
 
     def add(self, item: Item) -> None:

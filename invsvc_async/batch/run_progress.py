@@ -40,7 +40,7 @@ class RunProgress:
     ) -> None:
         self._engine = engine
         self._entries = entries
-        self._input = run_input
+        self._run_input = run_input
         self._on_progress = on_progress
         self._ticking: asyncio.TimerHandle  # set once the run has begun
         self._began = 0.0  # loop time
@@ -71,8 +71,8 @@ class RunProgress:
         paused, next_probe = pause_in(engine) if runs else (None, None)
         return Progress(
             done=done,
-            skipped=self._input.skipped,
-            under_way=len(engine.work),
+            skipped=self._run_input.skipped,
+            under_way=len(engine.open_work),
             settling=settling_in(engine),
             rate=done / seconds if seconds else 0.0,
             seconds=seconds,
@@ -84,7 +84,7 @@ class RunProgress:
 
     # --- phases
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Note that the run has begun, and report from now on."""
         self._began = asyncio.get_running_loop().time()
         self._status = Status.of_this_process()

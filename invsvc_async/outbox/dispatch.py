@@ -79,8 +79,8 @@ async def dispatch(
         on_verdict()
         await dispatcher.end()
 
-    await dispatcher.begin("outbox")
-    engine.feeding.begin(dispatcher.feed())
+    await dispatcher.start_beating("outbox")
+    engine.feeding.start(dispatcher.feed())
     try:
         while await engine.next_finished() is not None:
             on_verdict()

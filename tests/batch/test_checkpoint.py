@@ -25,7 +25,7 @@ pytestmark = pytest.mark.one_python
 
 async def checkpoint_in(journal):
     async with opened(journal) as entries:
-        return await entries.inputs.checkpoint()
+        return await entries.input_notes.checkpoint()
 
 
 async def unread(file, client, journal):

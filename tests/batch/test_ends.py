@@ -180,8 +180,8 @@ async def test_run_that_fails_is_over_before_its_error_is_seen(
 
     async def stop_late(engine, grace):
         """Delay the stop until everything under way has ended: an order that once occurred by chance."""
-        if engine.work.tasks:
-            await asyncio.wait(engine.work.tasks)
+        if engine.open_work.tasks:
+            await asyncio.wait(engine.open_work.tasks)
         await stop(engine, grace)
 
     # reaches: an order of two ends that chance seldom makes
@@ -457,7 +457,7 @@ async def test_tasks_that_begin_at_once(service, client, path, monkeypatch):
         Item(engine=engine, lane=None, entry=entry, intent=write.intent, spec=Lost())
     )
     write.close()
-    engine.feeding.begin(asyncio.sleep(0))
+    engine.feeding.start(asyncio.sleep(0))
     async with asyncio.timeout(300):
         assert await engine.next_finished() is None
         async with Batch.open(path, client, concurrency=3) as batch:

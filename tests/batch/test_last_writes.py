@@ -429,7 +429,7 @@ async def test_states_are_looked_for_only_where_there_are_any(
             asked.append(sorted(things))
             return await last_writes(store, things)
 
-        monkeypatch.setattr("invsvc_async.batch.earlier.last_writes", noting)
+        monkeypatch.setattr("invsvc_async.batch.earlier_writes.last_writes", noting)
         await all_of(
             batch, [client.webhooks.update(hook.id, description="a") for hook in hooks]
         )

@@ -166,7 +166,7 @@ async def test_key_that_two_machines_give_to_different_writes(
         return file
 
     async with worker(service, shared) as (_, one), worker(service, shared) as (_, two):
-        monkeypatch.setattr(two.entries.inputs, "known", nothing)
+        monkeypatch.setattr(two.entries.input_notes, "known", nothing)
         await all_of(one, deletes("wh_a"))
         assert await all_of(two, deletes("wh_a")) == []  # the same one is no harm
         for _ in range(2):

@@ -41,7 +41,7 @@ async def process(store, clock, number, chance):
             )
             for key in keys
         ]  # fmt: skip
-        await entries.inputs.add(new, leases.name, None)
+        await entries.input_notes.add(new, leases.name, None)
         await leases.take(store.how.lanes)
         found = (
             await store.open_in(dict.fromkeys(leases.lanes, 0), (), 5)

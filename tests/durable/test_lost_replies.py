@@ -63,9 +63,9 @@ async def test_adding(store, client):
         )
         for key in "ab"
     )
-    await entries.inputs.add([there], "me", None)
+    await entries.input_notes.add([there], "me", None)
     store.run = partial(twice, store)
-    added = await entries.inputs.add([there, new], "me", None)
+    added = await entries.input_notes.add([there, new], "me", None)
     del store.run
     assert ([*added.new], [*added.others]) == (["b"], ["a"])
     assert await counts(store) == await counts(store, SCAN) == {(0, "", 0): 2}

@@ -186,7 +186,7 @@ class StoreModel(RuleBasedStateMachine):
             )
             for key in keys
         ]  # fmt: skip
-        added = self.done(self.entries.inputs.add(new, self.leases.name, None))
+        added = self.done(self.entries.input_notes.add(new, self.leases.name, None))
         fresh = [key for key in keys if key not in self.stored]
         assert {*added.new} == {*fresh}
         assert {key: known.state for key, known in added.others.items()} == {

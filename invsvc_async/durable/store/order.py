@@ -14,7 +14,7 @@ a run of a key       in the database, since any process may run any key: ``ahead
                      transaction, under the lock of the thing, which also notes that it is about to be
                      sent.  So of an earlier and a later one that look at once, one sees the other
 a dispatcher         by ``batch/late_places``: it has all writes of a thing, in one lane, and reads them
-(batch, outbox)      in the order of their places (``batch/dispatcher.py``, ``batch/earlier.py``)
+(batch, outbox)      in the order of their places (``batch/dispatcher.py``, ``batch/earlier_writes.py``)
 ===================  ==================================================================================
 
 A write that enters under a new key is *next* to its thing if it may be sent at once, without asking what

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
 
 
-class Earlier:
+class EarlierWrites:
     """
     The earlier writes in a store.
 
-    ``any`` is whether others than this process may have made some, so that new writes must be looked up too.
+    ``has_any`` is whether others than this process may have made some, so that new writes must be looked up,
+    too.
     """
 
     def __init__(self, sending: Sending, store: Store) -> None:
