@@ -800,7 +800,7 @@ def _reader_in_spec(known: Known) -> str | None:
     return JOURNEY_READER if callable(reader) else reader
 
 
-# --- Verdicts, with their evidence
+# --- Verdicts, with their evidence: what `done`, `shown`, `refused` and `unknown` return ends the write
 
 
 def done(

@@ -571,8 +571,8 @@ def _matched(
     if not all(_surely_after(known, reading, item) for item in in_time):
         return None
     first, *others = sorted(in_time, key=lambda item: item[known.kind.dated_by])
-    # One made later, or guessed to be another's, may be a further effect, unless each send has one.  If it may
-    # be, the duplicates are None: it is not known whether there are any.  () says that there are none.
+    # One made later, or guessed to be another's, may be a further effect, unless each send has one.  If it
+    # may be, the duplicates are None: it is not known whether there are any.  () says that there are none.
     has_none_left = len(in_time) == len(recognised)
     has_one_for_each_send = len(in_time) == len(known.windows.sends)
     are_all_found = has_none_left or has_one_for_each_send
