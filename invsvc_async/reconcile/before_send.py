@@ -2,7 +2,7 @@
 What was there before the first send of a write, as far as it is known.
 
 Of an update or a delete that is the state of the thing (``StateBefore``).  Of a create it is the things that
-could be mistaken for its effect, but were there before it (``LookAlikes``).
+could be mistaken for its effect, but were there before it (``StrangersBefore``).
 """
 
 from __future__ import annotations
@@ -73,9 +73,11 @@ def _state_in(reading: Reading, kind: WriteKind) -> dict[str, Wire] | None:
 
 
 @attrs.frozen
-class LookAlikes:
+class StrangersBefore:
     """
-    Look-alikes that were known before a send, so none is the effect of this create.
+    The strangers of a create: look-alikes that were known before a send, so none is its effect.
+
+    They are those that its intent has stored (``Intent.strangers``), and those in lists just before a send.
 
     ``ids`` are theirs.  Things created up to the server time ``forgotten_until`` (ms) may be missing in them;
     ``None``: none is missing.
@@ -87,14 +89,15 @@ class LookAlikes:
 
 def strangers_before(
     intent: Intent, kind: WriteKind, history: History, *, is_carried: bool
-) -> LookAlikes:
+) -> StrangersBefore:
     """Return what lists have shown just before a send.  *is_carried*: an earlier process has sent it."""
     shown = set(intent.strangers)
     for before, after in pairwise(history):
         if isinstance(after, Attempt):
             shown |= look_alikes_in(before, kind, intent.body)
     shows_all = not is_carried and shows_list(_before_first_attempt(history), kind)
-    return LookAlikes(frozenset(shown), None if shows_all else intent.forgotten_until)
+    forgotten_until = None if shows_all else intent.forgotten_until
+    return StrangersBefore(frozenset(shown), forgotten_until)
 
 
 def _before_first_attempt(history: History) -> Event | None:

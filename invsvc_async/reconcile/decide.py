@@ -405,6 +405,9 @@ def _completes(known: Known) -> bool:
     Return whether the last send was to complete an update that was stored in part.
 
     A refusal of that send leaves the part in place, so it does not show that the write has no effect.
+
+    The event just before the send tells what it was for: it is the read that allowed it.  See the rule for
+    re-sends at the top of this file.
     """
     proof = evidence_in(known, _before_last_attempt(known))
     if proof is None:
@@ -714,8 +717,13 @@ def _is_out_of_time(known: Known) -> bool:
     """
     Return whether the deadline is over, and its last read was made.
 
-    One read may start exactly at the deadline.  If the wait for the deadline has ended late, that read starts
-    late, too.
+    One read may start at the deadline or after it, if a wait led to it::
+
+        ── reads as they are due ── wait ──┤ deadline ├── (the wait ends late) ── last read ──▶ out of time
+
+    1. Once a read has started at the deadline or later, it was the last one.
+    2. Without such a read, time is out as soon as the deadline is over; but if the last event is the end of a
+       wait that began before the deadline, that wait has ended late, and the last read is still made.
     """
     readings = known.readings
     if readings and readings[-1].started >= known.deadline:
@@ -792,7 +800,7 @@ def _reader_in_spec(known: Known) -> str | None:
     return JOURNEY_READER if callable(reader) else reader
 
 
-# --- Verdicts, with their evidence
+# --- Verdicts, with their evidence: what `done`, `shown`, `refused` and `unknown` return ends the write
 
 
 def done(

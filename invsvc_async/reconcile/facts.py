@@ -24,8 +24,8 @@ from propcache.api import cached_property
 
 from invsvc_async.reconcile.attempts import AMBIGUOUS, AttemptKind, kind_of, refusal_of
 from invsvc_async.reconcile.before_send import (
-    LookAlikes,
     StateBefore,
+    StrangersBefore,
     readings_before_send,
     state_before,
     strangers_before,
@@ -166,6 +166,8 @@ class Known:
     @property
     def _has_carried(self) -> bool:
         """Whether earlier processes have sent the write, perhaps with an effect."""
+        # Only a resumed write has any.  That is asked first, because the windows cost more, and most writes
+        # never need them.
         return self.resumed is not None and bool(self.windows.carried)
 
     @property
@@ -209,7 +211,7 @@ class Known:
     # --- what was there before
 
     @cached_property
-    def strangers(self) -> LookAlikes:
+    def strangers(self) -> StrangersBefore:
         """Of a create: the look-alikes that were there before it."""
         return strangers_before(
             self.intent, self.kind, self.history, is_carried=self._has_carried
@@ -248,9 +250,9 @@ class Known:
         """
         The local time from which a read that starts shows no state older than the baseline.
 
-        Without a baseline, or if it is not known when it was seen: no state older than the first send, of
-        which there is one.  After the settle windows every read counts, also where the policy lets reads lag
-        for longer.
+        Without a baseline, or if it is not known when it was seen: no state older than the first send.  The
+        history must have a send.  After the settle windows every read counts, also where the policy lets
+        reads lag for longer.
         """
         seen = self.windows.sends[0].began
         at = self.state_before.seen_at

@@ -233,7 +233,16 @@ def _has_changed_since_baseline(
     """
     Return whether the state, which matches the write, certainly came about after the baseline.
 
-    Two times of change tell that, if they differ; else only that the baseline had other values.
+    ==========================================  =====================================================
+    the time of change, where both show one     it came about after the baseline
+    ==========================================  =====================================================
+    earlier than that of the baseline           no: the read lags
+    later, but before the send                  no: somebody else changed the thing
+    later, in the band around the send          yes
+    later, and not comparable with the send     if the read is current: one that lags may show a change
+                                                from before the send
+    equal, or one of them shows none            if the read is current, and the baseline had other values
+    ==========================================  =====================================================
     """
     kind = known.kind
     baseline = known.baseline
@@ -246,7 +255,6 @@ def _has_changed_since_baseline(
             return False  # a read that lags
         if placed == "before":
             return False  # a change by somebody else
-        # Else the time cannot be compared, and a read that lags may show a change from before the send.
         return placed == "band" or _is_current(known, reading)
     if not _is_current(known, reading):
         return False
@@ -320,11 +328,13 @@ def _was_changed_since(
     seen = reading.seen
     names = [field.name for field in fields]
     earlier = _earlier_states(known, reading)
-    if placed != "after" and not any(
+    is_changed_since = placed == "after" or any(
         _shows_change(kind, before, seen, names) for before in earlier
-    ):
+    )
+    if not is_changed_since:
         return False
-    if _may_have_time_of_write(fields):
+    may_be_changed_by_write = _may_have_time_of_write(fields)
+    if may_be_changed_by_write:
         return any(_is_foreign_since(kind, before, fields) for before in earlier)
     return True
 
@@ -410,7 +420,8 @@ def _differing(
 
     1. A value is certainly somebody else's (``_foreign``).
     2. A later write of this program may have changed the thing.
-    3. Nothing is known of the state before: any value may have been there.
+    3. Neither the value before of any field that differs is known, nor that the thing was changed since
+       (``not is_known``): any value may have been there.
     4. The write is stored in part.
     5. All fields are as before: the write was undone, or never applied.
     6. A field has a value that may be the write's, in the service's own words.
@@ -560,7 +571,8 @@ def _matched(
     if not all(_surely_after(known, reading, item) for item in in_time):
         return None
     first, *others = sorted(in_time, key=lambda item: item[known.kind.dated_by])
-    # One made later, or guessed to be another's, may be a further effect, unless each send has one.
+    # One made later, or guessed to be another's, may be a further effect, unless each send has one.  If it
+    # may be, the duplicates are None: it is not known whether there are any.  () says that there are none.
     has_none_left = len(in_time) == len(recognised)
     has_one_for_each_send = len(in_time) == len(known.windows.sends)
     are_all_found = has_none_left or has_one_for_each_send
@@ -629,10 +641,19 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
     """
     Return whether *item* is a candidate: it may be new, and nothing explains it.
 
-    Its other fields say nothing, because the service may have stored the create in its own words.
+    The first case that applies counts:
 
-    An item that was made later than the windows of this write is a candidate only if it may be equal.  It may
-    be a late effect; or that of a later send, which an older copy of the intent does not know.
+    1. It is no object, so it may be anything: a candidate.
+    2. It is explained, or was made before the send: none.
+    3. It has the URL of this create or no URL, or has the tag of this create: a candidate if it was made by
+       the end of the windows.
+    4. It is guessed to be of another write, which is under way or in doubt: none.  It is found as that one.
+    5. It was made by the end of the windows: a candidate if it may be at the place of the create.
+
+    Its other fields say nothing then, because the service may have stored the create in its own words.
+
+    In 3 and 5, an item that was made later is a candidate only if it may be equal.  It may be a late effect;
+    or that of a later send, which an older copy of the intent does not know.
     """
     if not is_object(item):
         return True
@@ -643,7 +664,6 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
     in_time = _is_in_time(known, known.windows.sends, _made_at(known, item))
     if _is_found_alike(known, item) or _bears_our_tag(known, item):
         return in_time or _may_be_equal(known, item)
-    # What is guessed to be of another write, one that is under way or in doubt, is found as that one.
     if item.get("id") in reading.guessed:
         return False
     if in_time:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # Where a server time lies, seen from the start of the first send.
 Placed: TypeAlias = Literal["before", "after", "band", "unsure"]
 
-# A number below this part of the present time in ms is no such time: it is 0, say, or counts seconds.  What
-# has this part of it is some months after 1970.
+# A number below this part of the present time in ms is no such time: it is 0, say, or counts seconds.  As ms,
+# this part is a date in 1970, which no service shows.
 _OF_ANOTHER_SCALE = 0.01
 
 
@@ -93,7 +93,8 @@ class SettleWindows:
         """Return how long after such an end the write may still take effect, in seconds."""
         if kind not in AMBIGUOUS:
             return 0.0
-        # Those of a create are all long: lists lag, and if it is sent again too soon, both effects stay.
+        # Those of a POST, as of a create, are all long: lists lag, and if it is sent again too soon, both
+        # effects stay.
         if kind == "short" and self.method != "POST":
             # It may be answered 500 after its effect, which a read that lags does not show yet.
             lag = min(self.policy.reads_lag, self.policy.settle_after_loss)
@@ -135,11 +136,11 @@ class SettleWindows:
         """
         kind: AttemptKind = sent.end.kind if sent.end else "long"
         window = self.window_of(kind)
-        since = waited_from(resumed)
+        since = waited_from(resumed)  # local time: it is waited for from here on
         has_ended = sent.end is not None or resumed.sender_gone
-        running = 0.0 if has_ended else sent.attempt_timeout
-        ended_here = since + running
-        over = ended_here + window
+        running = 0.0 if has_ended else sent.attempt_timeout  # s after `since`, at most
+        ended_here = since + running  # local time by which it has ended, at the latest
+        over = ended_here + window  # local time at which its window is over
         ended_from, ended_by = _end_of(sent)
         bounds = self.clock.bounds
         if bounds is not None:

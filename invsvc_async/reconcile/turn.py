@@ -67,14 +67,14 @@ def free_at(known: Known) -> float:
     Return the local time from which the next write to the same resource may be sent.
 
     From then on, this write can no longer take effect.  Even with the widest clock bounds, an effect of
-    the next write has a later time than any of this one.
+    the next write has a later time than any of this one.  The time is::
 
-    Until then, a later process may attribute a new thing to this create.  That process may not know
-    that the sender had ended.  It then assumes that an attempt without an end took its whole timeout.
+        end of the last window + 2 * slack + uncertainty
 
-    So to the end of the windows is added what a comparison of the two writes may be wrong by: the slack
-    that either of them allows for, and the uncertainty of a start, as the process that knows it worst has
-    it, or the band in which two times count as one.
+    - The end is that for this process, or for a later one that knows less (``_ends_for_later_process``).
+    - When the two writes are compared, each of them allows for one slack.
+    - The uncertainty is that of the start of a send, for the process that knows it worst: the widest of the
+      clock bounds, and at least the band in which two times count as one.
     """
     if not known.in_doubt:
         return float("-inf")
@@ -96,7 +96,13 @@ def _widths_of_bounds(known: Known) -> list[float]:
 
 
 def _ends_for_later_process(known: Known) -> list[float]:
-    """Return when each send is over for a later process, unaware that the sender has ended."""
+    """
+    Return when each send is over for a later process, unaware that the sender has ended.
+
+    That process assumes that an attempt without an end took its whole timeout, and until then attributes a
+    new thing to a create.  Only creates attribute what is new; and only of a resumed write are there stored
+    sends without an end: a run that was not resumed has seen the end of each of its attempts.
+    """
     resumed = known.resumed
     if resumed is None or not known.kind.creates:
         return []

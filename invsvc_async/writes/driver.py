@@ -76,6 +76,14 @@ class Driver(Generic[T]):
     the write: *begin* is called with the intent once the run has its turn. *takes_up* is whether that other
     run may have sent it; then the intent is kept if this run ends without a verdict.
 
+    The words for the start of a run:
+
+    - A ``Start`` is what it starts with: the intent, the history, and the first send, if that is known.
+      *begin*, like ``new_start``, makes one.
+    - ``_start`` is the phase, when the run has its turn. It makes the ``Start``, and gives it to the record
+      (``record.start``).
+    - ``result.begin`` comes before both: it notes when the write was first awaited.
+
     ``result.done`` is the verdict, once the run has ended.
     """
 
@@ -212,7 +220,8 @@ class Driver(Generic[T]):
         if self._has_started:
             return start_again(run, ended_before, started_anew=self._begin is None)
         if self._begin is None:  # by far the most
-            # Now already: a run without a send that starts again starts anew once more.
+            # Before the start, because an interrupted one does no harm: `start_again` starts anew, too, as
+            # long as nothing was sent.
             self._has_started = True
             start = new_start(run.spec, run.place.thing.line, record.intent_or_maker)
             record.start(start.intent)

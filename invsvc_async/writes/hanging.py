@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 LEAST = 1.0  # s under way, before a send is looked at
-_ONE_IN = 20  # of so many answers, one may be slower than nearly all
+_ONE_IN = 20  # "nearly all" are all but one answer in 20
 _EVERY = 0.25  # s between two looks for sends that hang
 _STEP = 1.25  # by which the times of two groups of answers differ
 _ANSWERED = End.ANSWERED  # on 3.11, access through the class takes as long as a call

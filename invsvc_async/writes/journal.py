@@ -80,6 +80,11 @@ class Journal(WriteJournal, Protocol):
 
 
 def keys_of(journal: object) -> Any:  # Any: Keys, which is above this folder, or None
-    """Return the keys of *journal* if it is of this package: elsewhere, ``keys`` means something else."""
+    """
+    Return the keys of *journal* if it is of this package: elsewhere, ``keys`` means something else.
+
+    It may be the method of a mapping, for example. ``Keys`` is recognised by a method of its own, because
+    this folder must not import the class.
+    """
     keys = getattr(journal, "keys", None)
     return keys if hasattr(keys, "settle_left") else None

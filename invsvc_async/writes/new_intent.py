@@ -160,6 +160,8 @@ class Strangers(NamedTuple):
     """
     The *ids* of things that an untagged create surely does not make, because they were there before.
 
+    Its intent stores them.  With what lists show later, they become ``before_send.StrangersBefore``.
+
     Of things that were created up to ``forgotten_until`` (server ms), ids may be missing; ``None``: of none.
     """
 
@@ -174,8 +176,9 @@ def _strangers(intent: Intent, known: Before) -> Strangers:
         return Strangers(strangers, intent.forgotten_until)
     earliest = None
     if known.bounds is not None:
-        # All created earlier is before the send for `Known.when`, also if times are cut to whole seconds.
-        # One slack is that of the comparison; by another, its clock bounds may differ from these.
+        # What was created earlier than this is "before" the send for `SettleWindows.when`, also if times are
+        # cut to whole seconds. That comparison allows for one slack. The second slack is for its clock
+        # bounds: they come from later answers, and may differ from these by so much.
         earliest = known.at + known.bounds.low
         earliest -= WHOLE_SECOND
         earliest -= 2 * intent.policy.clock_slack

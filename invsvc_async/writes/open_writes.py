@@ -36,6 +36,7 @@ class OpenWrites:
         self._journal = journal
         self.unsettled: OrderedDict[str, OpenWrite] = OrderedDict()  # of this client
         # All others in the journal, most of them of the process before. None: the journal was not read yet.
+        # Empty: it was read, and has no others.
         self.leftovers: dict[str, OpenWrite] | None = None
         # By identity, also of those that were settled: when this client began the first send (local s).
         self.first_sends: OrderedDict[str, float] = OrderedDict()

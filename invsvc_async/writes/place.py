@@ -104,7 +104,8 @@ class WritePlace(Struct, eq=False):
         """Note that this write did nothing, and so has overtaken no other write."""
         if self._users_before is None:
             return
-        # Where no write was known before, NOT_KNOWN takes the first place. Else this write would stand there,
-        # as the one that was sent last.
+        # Where no write was known before, NOT_KNOWN stands for the one that was sent last. For example, the
+        # users of a write "b" are then ("-", "b"): an unknown write, and after it "b", which did nothing. As
+        # ("b",), they would say that "b" was sent last.
         before = self._users_before or (NOT_KNOWN,)
         self.thing.did_nothing(self.record.intent.identity, before)

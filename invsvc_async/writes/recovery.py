@@ -40,7 +40,7 @@ async def settled(
     check_scope(view, intent, same_mode=same_mode)
     keys = keys_of(view.core.writes.journal)
     if keys is not None and intent.nonce is not None:
-        # of the journal's keys: it cannot have this one
+        # A ConfigurationError means that the key of this intent is not among those this client may use.
         with suppress(ConfigurationError):
             known: AnyOutcome | None = await keys.verdict_of(intent)
             if known is not None:

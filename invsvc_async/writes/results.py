@@ -192,7 +192,7 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
 
     def noted_in(self, intent: Intent) -> Intent:
         """Return *intent*, with a note if nobody has the secret of the last answer."""
-        if not self._has_secret_of_nobody():
+        if not self._would_lose_secret():
             return intent
         if not intent.sent or intent.sent[-1].end is None:
             return intent
@@ -201,9 +201,10 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         last = attrs.evolve(last, end=attrs.evolve(last.end, secret_lost=True))
         return attrs.evolve(intent, sent=(*before, last))
 
-    def _has_secret_of_nobody(self) -> bool:
-        """Return whether an answer has a secret that neither a hook nor, as the run goes on, the user has."""
-        if self.done is not None or self._is_delivered:
+    def _would_lose_secret(self) -> bool:
+        """Return whether a secret that an answer has would be lost if the run ended now."""
+        user_gets_it = self.done is not None  # with the verdict
+        if user_gets_it or self._is_delivered:
             return False
         return getattr(self.answers.value, "secret", None) is not None
 

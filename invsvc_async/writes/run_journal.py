@@ -23,12 +23,12 @@ class RunJournal:
     has it, the client's must not have it too: two processes could settle it.
     """
 
-    __slots__ = ("_hears_all", "_journal", "_writes")
+    __slots__ = ("_is_told_all", "_journal", "_writes")
 
     def __init__(self, journal: WriteJournal, writes: WriteRegister) -> None:
         self._journal = journal
         self._writes = writes
-        self._hears_all = True
+        self._is_told_all = True
 
     @property
     def is_of_client(self) -> bool:
@@ -41,7 +41,7 @@ class RunJournal:
 
         So the entry stays as it is. Runs of keys call this: another run, or nobody, is to hear the verdict.
         """
-        self._hears_all = False
+        self._is_told_all = False
 
     def sending(self, intent: Intent) -> Awaitable[float | None]:
         """Store *intent* before a send. Return until when it may be sent (local s), or ``None``."""
@@ -63,12 +63,12 @@ class RunJournal:
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Note how far the run got, which was interrupted."""
-        if self._hears_all:
+        if self._is_told_all:
             self._journal.shelved(intent, sent=sent)
 
     def heard_soon(self, identity: str) -> None:
         """Note in the next round of the loop, when the awaiter has the verdict, that it was heard."""
-        if self._hears_all:
+        if self._is_told_all:
             asyncio.get_running_loop().call_soon(self._journal.heard, identity)
 
 

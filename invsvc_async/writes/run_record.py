@@ -59,7 +59,7 @@ class RunRecord(Struct, eq=False):
 
     @property
     def intent(self) -> Intent:
-        """The intent of the write at the start of the run."""
+        """The intent at the start of the run; :meth:`current_intent` returns it with the sends since."""
         intent = self.intent_or_maker
         if callable(intent):
             intent = self.intent_or_maker = intent()
@@ -121,14 +121,21 @@ class RunRecord(Struct, eq=False):
             facts = self._facts = Known(self.operation, self.intent, self.history)
         return facts
 
+    def may_have_effect(self) -> bool:
+        """
+        Return whether an attempt, in this run or another, may have had an effect.
+
+        The *sends* of ``known().windows`` are only those: an attempt that was refused is none of them.
+        """
+        return bool(self.known().windows.sends)
+
     def may_have_left(self) -> bool:
         """
         Return whether a byte of the write may have left, in this run or another.
 
-        That includes sends that were refused, so that they had no effect: ``known().windows`` lacks those.
+        That includes attempts that were refused, and so had no effect.
         """
-        known = self.known()
-        return bool(known.windows.sends) or not known.never_left
+        return self.may_have_effect() or not self.known().never_left
 
     # --- the send that may be under way
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-# How an attempt may end of which no byte has left; None: it has no end, because it was interrupted.
+# The values of `Exchange.end` with which perhaps no byte has left. None is that of an exchange without an
+# end: the send was interrupted, before or after it began.
 _PERHAPS_UNSENT = frozenset({None, End.NOT_SENT})
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")

@@ -70,11 +70,9 @@ class Shown:
         That another team does not have it says nothing.
         """
         last = self._records.known(line).last
-        return (
-            None
-            if last is not None and last.team != team and last.shown == {}
-            else last
-        )
+        if last is not None and last.team != team and last.shown == {}:
+            return None
+        return last
 
     def forget_state(self, line: str) -> None:
         """Forget the state of the thing in *line*, because an open write may have changed it."""

@@ -132,14 +132,21 @@ def _was_sent_last(
     """
     Return whether *given*, whose latest *revision* is known, was sent last to its thing; ``None``: not known.
 
-    If it was not, it is overtaken, and must not be sent again. The first of these that says something counts:
+    If it was not, it is overtaken, and must not be sent again. The first row that applies counts; the mark is
+    that of :func:`_marked_as_last`:
 
-    1. Either revision is marked as overtaken: that stays so.
-    2. The run only reads, and others may have written to the thing: it is not known.
-    3. The mark of the intent that this client left open, if it is no older; else that of the journal. Neither
-       counts once the client has the verdict: it may have written to the thing since.
-    4. What this client knows of the last write to the line.
-    5. The mark of 3 after all.
+    =======================================================  =====================================
+    what is known                                            *given* was sent last
+    =======================================================  =====================================
+    either revision is marked as overtaken                   no: that stays so
+    the run only reads, and others may have written          not known
+    the mark, and this client has no verdict of the write    as the mark says
+    the last write to the line, by this client               if it is that one
+    the mark, from before this client had the verdict        as the mark says
+    nothing                                                  not known
+    =======================================================  =====================================
+
+    After a verdict the client may have written to the thing again, so what it knows comes before the mark.
     """
     if given.newest is False or revision.newest is False:
         return False
@@ -147,14 +154,28 @@ def _was_sent_last(
         return None
     own = given.identity
     left_open = writes.open_writes.opened(own)
-    marked: bool | None = given.newest if journaled else None
-    if left_open is not None and not _is_older(left_open, given):
-        marked = left_open.newest
+    marked = _marked_as_last(given, left_open, journaled=journaled)
     has_verdict_here = left_open is None and own in writes.ended
     if marked is not None and not has_verdict_here:
         return marked
     is_last_here = _is_last_here(writes, revision)
-    return marked if is_last_here is None else is_last_here
+    if is_last_here is not None:
+        return is_last_here
+    return marked
+
+
+def _marked_as_last(
+    given: Intent, left_open: Intent | None, *, journaled: bool
+) -> bool | None:
+    """
+    Return whether the write is marked as the one that was sent last; ``None`` if there is no mark.
+
+    The mark is that of *left_open*, the revision that this client left open, if it is no older than *given*;
+    else that of the journal from which *given* comes.
+    """
+    if left_open is not None and not _is_older(left_open, given):
+        return left_open.newest
+    return given.newest if journaled else None
 
 
 def _is_last_here(writes: WriteRegister, intent: Intent) -> bool | None:
@@ -240,7 +261,7 @@ def start_again(
     first = None
     if started_anew and record.known().never_left:
         first = _start_anew(run)
-    elif started_anew and not record.known().windows.sends:
+    elif started_anew and not record.may_have_effect():
         _learn_of_others(run)
     if record.history:
         # For `decide`, it is as late as the last event says.

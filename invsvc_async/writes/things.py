@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from datetime import datetime
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -47,6 +47,9 @@ NOT_NAMED_YET = ""
 NOT_KNOWN = "-"
 _USERS = 8  # of a line that are remembered, if all but the first did nothing
 _NO_TIME = 10**15  # ms: later than any webhook
+# Who has a line: a run, which is any object of the caller; or a future in `Thing.waiters`, whose run was
+# handed the line and has not gone on yet; or nobody (None).
+Holder: TypeAlias = object
 
 
 def version_of(state: Wire) -> int | None:
@@ -146,9 +149,7 @@ class Thing(Struct, eq=False):
     """
 
     line: str | None = None
-    # Who has the line: a run, which is any object of the caller; or a future in `waiters`, whose run was
-    # handed the line and has not gone on yet; or nobody (None).
-    held: Any = None
+    held: Holder = None
     waiters: deque[asyncio.Future[None]] | None = None
     closed_until: dict[str, float] | None = None  # local s, by the write that closed it
     # The write that was sent last (its identity, NOT_NAMED_YET or NOT_KNOWN), and after it the writes that
@@ -202,9 +203,10 @@ class Thing(Struct, eq=False):
         was_sent_last = not self.users or self.users[0] in (own, NOT_NAMED_YET)
         if not was_sent_last:
             return
-        sent, *did_nothing = (*(user for user in before if user != own), own)
-        latest = did_nothing[1 - _USERS :]
-        self.users = (sent, *latest)
+        # *own* comes last, also if it was among them. The first was sent last; the others did nothing.
+        users = (*(user for user in before if user != own), own)
+        without_effect = users[1:]
+        self.users = (users[0], *without_effect[1 - _USERS :])
 
 
 NO_RECORD = Thing()  # stands for a thing without a record; nothing is stored in it
