@@ -229,7 +229,7 @@ async def test_closing_of_inputs_that_was_rolled_back(store):
         await store.rows("UPDATE {s}facts SET value = '100' WHERE name = 'input gone'")
 
     store.run = partial(undone, store, begin)
-    closed = await BatchEntries(store).inputs.close_of_dead(before=5.0)
+    closed = await BatchEntries(store).input_notes.close_of_dead(before=5.0)
     del store.run
     assert closed == 0
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable.entries import reopen_all
+from invsvc_async.durable.entries import lane_of, reopen_all
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
@@ -178,10 +178,10 @@ class StoreModel(RuleBasedStateMachine):
     @rule(keys=st.lists(KEYS, min_size=1, unique=True))
     def add(self, keys):
         self.flush()
-        lane_of = self.entries.lane_of
+        lanes = self.entries.store.how.lanes
         new = [
             Entry(
-                key=key, thing=key, lane=lane_of(key, key), digest=key, state=State.TO_DO, intent=FRESH,
+                key=key, thing=key, lane=lane_of(key, key, lanes), digest=key, state=State.TO_DO, intent=FRESH,
                 operation="webhooks.update",
             )
             for key in keys
