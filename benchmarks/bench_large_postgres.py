@@ -84,7 +84,7 @@ async def measure(address: str) -> None:
     from invsvc_async import Verdict
     from invsvc_async.batch.entries import entries_of, summary_of
     from invsvc_async.concurrency.clock import SystemClock
-    from invsvc_async.durable.entries import lane_of, reopen_all
+    from invsvc_async.durable.entries import lane_for, reopen_all
     from invsvc_async.durable.entry import Entry, State
     from invsvc_async.durable.leases import Leases
 
@@ -100,7 +100,7 @@ async def measure(address: str) -> None:
     new = [
         Entry(
             key=f"new-{last}-{n}", digest="", state=State.TO_DO, operation="x", intent="{}", thing=f"/x/{n}",
-            lane=lane_of("", f"/x/{n}", journal.lanes),
+            lane=lane_for("", f"/x/{n}", journal.lanes),
         )
         for n in range(200)
     ]  # fmt: skip

@@ -162,7 +162,7 @@ class Engine:
         return item
 
     async def _run_items_in_turn(self, item: Item) -> None:
-        """Run *item*, and then others while there are slots, in one task: one for each would cost more."""
+        """Run *item*, and then others while there are slots: a task for each item would cost more."""
         following: Item | None = item
         while following is not None:
             await self._run_item(following)

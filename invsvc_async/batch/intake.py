@@ -13,7 +13,7 @@ import msgspec
 from invsvc_async.batch.file_check import Met
 from invsvc_async.batch.sending import content_of, new_entry
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable.entries import lane_of
+from invsvc_async.durable.entries import lane_for
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.writes.new_intent import intent_of
@@ -216,7 +216,7 @@ class Intake:
         asked.entry = entry = new_entry(
             spec, intent, entries.store.commons, asked.digest
         )
-        entry.lane = lane_of(entry.key, entry.thing, entries.lanes)
+        entry.lane = lane_for(entry.key, entry.thing, entries.lanes)
         return asked
 
 

@@ -67,7 +67,7 @@ class RunInput:
         return 0 if self._intake is None else self._intake.skipped
 
     async def close_others(self) -> None:
-        """Close the inputs, begun before this one, of processes that are gone: it has their writes too."""
+        """Close inputs of dead processes, begun before this input, which has their writes, too."""
         if self._began is not None:
             await self._entries.input_notes.close_of_dead(self._began)
 

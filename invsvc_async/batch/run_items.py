@@ -35,7 +35,7 @@ class RunItems:
         return sum(len(line) - 1 for line in self._lines.values())
 
     def add(self, item: Item) -> None:
-        """Add *item*. It is ready if it is the first in its line."""
+        """Add *item*, which is ready if no other is before it in its line."""
         self.held[item.entry.seq] = item
         thing = item.entry.thing
         if thing is not None:
@@ -46,7 +46,7 @@ class RunItems:
         self.ready.append(item)
 
     def put_back(self, item: Item) -> None:
-        """Make *item*, which was under way, the next one that begins. It keeps its place in its line."""
+        """Make *item*, which was under way, begin next; its place in the line stays."""
         self.ready.end(item)
         self.ready.append_first(item)
 
@@ -56,7 +56,7 @@ class RunItems:
         self.ready.end(item)
 
     def next_in_line(self, thing: str) -> bool:
-        """Let the next item of *thing* follow the first, which has ended; return whether there is one."""
+        """Make the item after the first of *thing*, which has ended, ready; return whether there is one."""
         line = self._lines[thing]
         line.popleft()
         if line:

@@ -102,7 +102,7 @@ class RunProgress:
         self._status.store(self._entries, self.now(), ended=True)
 
     def give_up(self) -> None:
-        """Note that the run has ended, without a report: its results cannot be read, or it is cancelled."""
+        """Note that the run has ended without a report: the reading of results failed, or was cancelled."""
         self.has_ended = True
 
     # --- while it runs
@@ -112,7 +112,7 @@ class RunProgress:
         self._verdicts[verdict] += 1
 
     def report(self) -> None:
-        """Tell the application."""
+        """Call ``on_progress``, if there is one."""
         self._engine.sending.core.tell(self._on_progress, self.now())
 
     def _tick(self, status: Status) -> None:

@@ -18,7 +18,7 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.store import due, lists
 from invsvc_async.durable.store.adding import known_of
-from invsvc_async.durable.store.conditions import aside_of, lane_of as lane_with
+from invsvc_async.durable.store.conditions import aside_of, lane_of
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.due import NotDue
 from invsvc_async.durable.store.facts import Facts, now_of
@@ -268,8 +268,8 @@ class Entries:
         """Delete what is stored elsewhere of *keys*, whose entries are about to be deleted."""
 
 
-def lane_of(key: str, thing: str | None, lanes: int) -> int:
-    """Return which of the *lanes* of a store is that of a write: all writes to one thing are in the same."""
+def lane_for(key: str, thing: str | None, lanes: int) -> int:
+    """Return which of the *lanes* of a store is for a write: the same for all writes to one thing."""
     if lanes == 1:
         return 1
     name = (thing or key).encode(errors="surrogatepass")
@@ -290,7 +290,7 @@ async def not_due(entries: Entries, most: int) -> NotDue:
 
 async def owner_of_lane(store: Store, lane: int) -> Owner | None:
     """Return who has *lane* of *store*, if anybody has."""
-    found = await lists.owner_of(store, lane_with(lane))
+    found = await lists.owner_of(store, lane_of(lane))
     if found is None:
         return None
     if isinstance(store, SqliteStore):  # one process has all lanes

@@ -1,4 +1,4 @@
-"""Keyed writes that processes have left: settled by reads alone, by whoever may read what they changed."""
+"""The settling, by reads alone, of keyed writes whose processes have died."""
 
 from __future__ import annotations
 

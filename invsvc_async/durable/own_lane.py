@@ -41,7 +41,7 @@ class OwnLane:
 
     @classmethod
     async def made(cls, store: Store, core: ClientCore | None) -> OwnLane:
-        """Give the first sign of life of this process, and make its lane."""
+        """Store the first sign of life of this process, and make its lane."""
         clock = SystemClock() if core is None else core.clock
         leases = Leases(store, clock, patience=_PATIENCE)
         await leases.forget_the_dead()
@@ -49,7 +49,7 @@ class OwnLane:
         return cls(store, core, leases, await _new_lane(store, core, leases))
 
     async def renew(self) -> None:
-        """Give a sign of life, which shows whether the lane is lost; if it is, make another one."""
+        """Store a sign of life, which shows whether the lane is lost; if so, make another lane."""
         async with self._making:
             if self.lane.lost or self.lane.doubtful:
                 await self.leases.beat()

@@ -92,7 +92,7 @@ class ApplicationFile:
         return entries
 
     def note_enqueued(self) -> None:
-        """Note that this process has inserted a row: it and more of them are moved soon."""
+        """Note that this process has inserted a row: the table is looked at more often for a while."""
         self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR
         self._enqueued.set()
 

@@ -57,12 +57,12 @@ class VerdictChanges:
         await set_within(changed, _POLL)
 
     def note_stored(self) -> None:
-        """Note that verdicts were stored: wake those that wait here, and soon those elsewhere."""
+        """Note that verdicts were stored: wake the waits of this process, and soon those of others."""
         self.wake()
         self._stored.set()
 
     async def tell(self) -> None:
-        """Wake those that wait in other processes now."""
+        """Wake the waits of other processes now."""
         await self._store.tell(_VERDICTS)
 
     async def tell_others(self) -> None:

@@ -11,6 +11,8 @@ from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.enqueued import Statement
     from invsvc_async.durable.store.opening import Store
@@ -67,6 +69,11 @@ class Enqueuing(ABC):
         Raises:
             JournalError: It is not there.
         """
+
+    def lock_things(self, keys: Sequence[str]) -> Script[None]:
+        """Lock what the entries of *keys* write to, until the transactions that enqueue to it have ended."""
+        del keys
+        yield from ()  # Of a file, there is one transaction at a time.
 
     @abstractmethod
     def statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.store.enqueued import lock_things
 from invsvc_async.durable.store.reopening import Reopened, reopen
-from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.verdicts import forget_errors
 
 if TYPE_CHECKING:
@@ -37,8 +35,8 @@ class OutboxEntries(Entries):
         newest: bool,
     ) -> Script[list[Reopened]]:
         """Reopen entries as of any store; as the newest, after what open transactions have enqueued."""
-        if newest and not isinstance(self.store, SqliteStore):
-            yield from lock_things(self.store.schema, keys)
+        if newest:
+            yield from self.enqueuing.lock_things(keys)
         return (yield from reopen(keys, verdicts, tried, newest=newest))
 
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from invsvc_async.durable.entries import lane_of
+from invsvc_async.durable.entries import lane_for
 from invsvc_async.durable.store.enqueued import (
     can_have_times,
     common_into,
     compared_in,
     insert_into,
+    lock_things,
 )
 from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.enqueuing import Enqueuing, no_times, not_there
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.enqueued import Statement
     from invsvc_async.durable.store.opening import Store
@@ -57,7 +60,11 @@ class PostgresEnqueuing(Enqueuing):
         yield common_into(schema, new, self.common_of(new))
         return schema
 
+    def lock_things(self, keys: Sequence[str]) -> Script[None]:
+        """Lock what the entries of *keys* write to, until the transactions that enqueue to it have ended."""
+        return lock_things(self._base.schema, keys)
+
     def statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         """Return statements that insert *new* at *place*, or compare *new* with the entry there."""
-        lane = lane_of(new.key, new.thing, self.store.how.lanes)
+        lane = lane_for(new.key, new.thing, self.store.how.lanes)
         return insert_into(place, new, lane), compared_in(place, new)

@@ -105,7 +105,7 @@ def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
 
 
 def _mixture(known: Known) -> str | None:
-    """Return a digest of what the last event shows, if that is a read of an update that is stored in part."""
+    """Return a digest of the state in the last event, if a read there shows an update stored in part."""
     body = known.intent.body
     last = known.last_reading
     if last is None or not isinstance(body, dict):

@@ -28,7 +28,15 @@ numbered: Python 3.12.0 to 3.12.3 warn of that.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import cache, partial
 from itertools import chain, repeat
 from math import nan
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+K = TypeVar("K", int, str)
 
 Values: TypeAlias = Sequence[Any]  # Any: as the columns
 Rows: TypeAlias = Sequence[Any]  # Any: tuples, or records of asyncpg
@@ -111,6 +120,18 @@ def slices(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
     """Divide *items*, for statements and transactions of bounded size."""
     for start in range(0, len(items), most):
         yield items[start : start + most]
+
+
+def not_found(tried: Iterable[K], statement: str) -> Script[set[K]]:
+    """
+    Return which of *tried*, rows that earlier runs of a script have deleted, are gone.
+
+    If such a run was rolled back, *statement*, which selects from its first parameter, still finds them.
+    """
+    gone = set(tried)
+    for some in slices(sorted(tried), MOST):
+        gone.difference_update(each for (each,) in (yield statement, (some,)))
+    return gone
 
 
 def run_script(script: Script[T], execute: Callable[[str, Values], Rows]) -> T:

@@ -169,7 +169,7 @@ class _Committer:
                 job.result = result
 
     def end_group(self, connection: sqlite3.Connection, *, is_clean: bool) -> None:
-        """Tell the writer's owner that a group has ended, and whether all of it succeeded."""
+        """Call ``ended``, if it is given, after a group; *is_clean*: all of the group succeeded."""
         if self.ended is not None:
             self.ended(connection, is_clean)
 

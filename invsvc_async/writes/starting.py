@@ -293,7 +293,7 @@ def _start_anew(run: WriteRun[T]) -> Send | None:
 
 
 def _learn_of_others(run: WriteRun[T]) -> None:
-    """Learn what other writes did meanwhile; each attempt of this one was refused, or has not left."""
+    """Learn of other writes meanwhile; each attempt of this write was refused, or has not left."""
     start = new_start(run.spec, run.place.thing.line, run.record.intent)
     run.record.start(start.intent, run.record.history)
 

@@ -11,7 +11,7 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch.entries import BatchEntries, summary_of
 from invsvc_async.client import options_of
-from invsvc_async.durable.entries import lane_of, reopen_all
+from invsvc_async.durable.entries import lane_for, reopen_all
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
 from tests.durable.stores import KINDS, SCAN, counts, opened, store_of
@@ -37,7 +37,7 @@ async def process(store, clock, number, chance):
         new = [
             Entry(
                 key=key, digest="", state=State.TO_DO, operation="x", intent="{}",
-                lane=lane_of(key, None, entries.lanes),
+                lane=lane_for(key, None, entries.lanes),
             )
             for key in keys
         ]  # fmt: skip

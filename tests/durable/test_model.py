@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable.entries import lane_of, reopen_all
+from invsvc_async.durable.entries import lane_for, reopen_all
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
@@ -181,7 +181,7 @@ class StoreModel(RuleBasedStateMachine):
         lanes = self.entries.store.how.lanes
         new = [
             Entry(
-                key=key, thing=key, lane=lane_of(key, key, lanes), digest=key, state=State.TO_DO, intent=FRESH,
+                key=key, thing=key, lane=lane_for(key, key, lanes), digest=key, state=State.TO_DO, intent=FRESH,
                 operation="webhooks.update",
             )
             for key in keys

@@ -19,6 +19,7 @@ from invsvc_async import (
 from invsvc_async.batch import Batch
 from invsvc_async.client import options_of
 from invsvc_async.codec import envelope
+from invsvc_async.durable.journal import ClientJournal
 from tests.faults.conftest import SHORT, client_of
 from tests.support.virtual_time import LoopClock
 from tests.support.waiting import forever
@@ -165,43 +166,20 @@ async def test_cancelled_between_definite_answers(service, client):
     assert client.unsettled == ()
 
 
-class HangingJournal:
-    """A journal that keeps nothing, and hangs while it stores the first verdict."""
+class HangingJournal(ClientJournal):
+    """A journal in a file that hangs as it is to store the first verdict."""
 
-    is_shared = False
-
-    def __init__(self):
+    def __init__(self, path):
+        super().__init__(path)
         self.hangs = asyncio.Event()
         self.stored = []
-
-    async def open(self):
-        pass
-
-    async def aclose(self):
-        pass
-
-    async def open_intents(self):
-        for intent in ():
-            yield intent
-
-    async def unheard(self):
-        for outcome in ():
-            yield outcome
-
-    async def sending(self, intent):
-        pass
 
     async def settled(self, outcome):
         self.stored.append(outcome.verdict)
         if not self.hangs.is_set():
             self.hangs.set()
             await forever()
-
-    def shelved(self, intent, *, sent):
-        pass
-
-    def heard(self, identity):
-        pass
+        await super().settled(outcome)
 
 
 async def verdict_of_the_second_await(client, journal, write):
@@ -213,9 +191,9 @@ async def verdict_of_the_second_await(client, journal, write):
     return (await write.outcome()).verdict
 
 
-async def test_verdict_that_is_found_after_unknown(service):
+async def test_verdict_that_is_found_after_unknown(service, tmp_path):
     """An await that was cancelled as its verdict was stored leaves nothing of it to the next."""
-    journal = HangingJournal()
+    journal = HangingJournal(tmp_path / "journal.db")
     service.script("webhooks.create", "apply, then reset")
     service.script("webhooks.list", "pass", "403")
     async with client_of(service, journal=journal) as client:
@@ -231,9 +209,11 @@ async def test_verdict_that_is_found_after_unknown(service):
 
 
 @pytest.mark.parametrize("step", ["400", "403", "422"])
-async def test_refusal_that_is_stored_when_the_await_is_cancelled(service, step):
+async def test_refusal_that_is_stored_when_the_await_is_cancelled(
+    service, step, tmp_path
+):
     """The next await tells the same, and sends nothing."""
-    journal = HangingJournal()
+    journal = HangingJournal(tmp_path / "journal.db")
     service.script("webhooks.create", step)
     async with client_of(service, journal=journal) as client:
         verdict = await verdict_of_the_second_await(client, journal, create(client))
@@ -257,7 +237,7 @@ async def test_retry_after_outlives_a_cancellation(service, client):
     assert second.received_at - first.received_at >= 0.99
 
 
-async def test_settling_that_is_cancelled_before_it_starts(service, client):
+async def test_settling_that_is_cancelled_before_it_starts(service, client, tmp_path):
     """The intent is kept: nobody has settled it."""
     service.script("webhooks.create", "hang")
     task = asyncio.create_task(create(client).outcome())
@@ -271,7 +251,7 @@ async def test_settling_that_is_cancelled_before_it_starts(service, client):
             await forever()
             yield intent
 
-    journal = SlowJournal()
+    journal = SlowJournal(tmp_path / "journal.db")
     async with client_of(service, journal=journal) as other:
         settling = asyncio.create_task(other.settle(intent, same_mode=True))
         await journal.hangs.wait()

@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable.entries import lane_of
+from invsvc_async.durable.entries import lane_for
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import due, lists
 from invsvc_async.durable.store.turns import next_of_teams
@@ -378,7 +378,7 @@ async def test_age_of_what_waits(client, service, place):
         assert await lists.ready_since(store, 100) is None
         assert (await outbox_entries(outbox).count("open", 100))[0] == 1
         moment = int(time.time() * 1000) + 5_000
-        lane = lane_of(
+        lane = lane_for(
             key, (await entries_of(outbox))[0].thing, outbox_entries(outbox).lanes
         )
         text = "UPDATE {s}entries SET lane = $1, due_at = $2"

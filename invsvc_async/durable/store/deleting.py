@@ -18,7 +18,7 @@ from invsvc_async.durable.store.restored import marked
 from invsvc_async.durable.store.tables import change_counts
 from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.dialect import MOST, Script, slices
+from invsvc_async.storage.dialect import MOST, Script, not_found, slices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,9 +139,7 @@ def prune(
 
     If it *empties* them, their keys, digests and verdicts stay.
     """
-    gone = {*tried}
-    for some in slices(sorted(tried), MOST):
-        gone.difference_update(seq for (seq,) in (yield _NOT_PRUNED, (some,)))
+    gone = yield from not_found(tried, _NOT_PRUNED)
     for some in slices(seqs, MOST):
         rows = yield _EMPTY if empties else _PRUNE, (before, int(unacknowledged), some)
         if things := [(thing, place) for _, thing, place in rows if thing is not None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from invsvc_async.durable.store.adding import KnownEntry, add
 from invsvc_async.durable.store.facts import SET
 from invsvc_async.durable.store.members import dead_member
-from invsvc_async.storage.dialect import MOST, slices
+from invsvc_async.storage.dialect import MOST, not_found, slices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,9 +112,7 @@ async def close_of_dead(store: Store, before: float) -> int:
     tried: set[str] = set()
 
     def script() -> Script[int]:
-        closed = {*tried}
-        for some in slices(sorted(tried), MOST):
-            closed.difference_update(name for (name,) in (yield _THERE, (some,)))
+        closed = yield from not_found(tried, _THERE)
         names = [name for (name,) in (yield _OF_DEAD, (store.silence, before))]
         for some in slices(names, MOST):
             yield _FORGET, (some,)

@@ -253,7 +253,7 @@ class PostgresStore(Pool):
     async def _prepare(
         self, connection: Connection, *, core: ClientCore | None, same_mode: bool
     ) -> None:
-        prefix = f"invoicing_{self.how.kind}_{self.schemas.called}"
+        prefix = self.schemas.prefix
         await connection.execute(_LOCK, prefix)
         if self._create:
             await self._check_writable(connection)

@@ -75,7 +75,7 @@ def reopen(
     newest: bool = False,
 ) -> Script[list[Reopened]]:
     """
-    Reopen the entries of *keys* with one of *verdicts*; return them.  *tried* has them by their numbers.
+    Reopen the entries of *keys* with one of *verdicts*, and return them; *tried* is by their numbers.
 
     One with the verdict UNKNOWN keeps its sends, and is settled first. With *newest*, they come after all
     others, in the same order.
@@ -87,13 +87,13 @@ def reopen(
 
 
 def _reopened_before(tried: Mapping[int, Reopened]) -> Script[list[Reopened]]:
-    """Return those that were *tried* and are not as they were: open, or done at another time."""
+    """Return the *tried* entries that are open now, or done at another time."""
     rows = (yield _DONE_AT, ([*tried],)) if tried else ()
     return [tried[seq] for seq, done_at in rows if done_at != tried[seq].done_at]
 
 
 def _without(keys: Sequence[str], reopened: Sequence[Reopened]) -> list[str]:
-    """Return *keys* but for those of writes that were *reopened*, which may have failed once more since."""
+    """Return *keys* without those of *reopened* writes, which may have failed once more since."""
     known = {each.key for each in reopened}
     return [key for key in keys if key not in known]
 

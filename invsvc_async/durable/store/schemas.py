@@ -49,6 +49,7 @@ class StoreSchemas:
     def __init__(self, how: Opening, called: str, where: str, *, creates: bool) -> None:
         self._how = how
         self.called: str = called
+        self.prefix: str = f"invoicing_{how.kind}_{called}"  # of their names
         self._where = where
         self._creates = creates
 
@@ -66,7 +67,7 @@ class StoreSchemas:
 
     async def only_one(self, connection: Connection) -> str:
         """Return the only schema of this name; raise JournalError if there are several, or none."""
-        prefix = f"invoicing_{self._how.kind}_{self.called}_"
+        prefix = f"{self.prefix}_"
         rows = await connection.fetch(_OTHERS, prefix)
         found = [
             str(row[0])
@@ -97,7 +98,7 @@ class StoreSchemas:
     def of_client(self, core: ClientCore | None) -> str:
         """Return the schema of *core*; without, the one that belongs to the first client that opens it."""
         if core is None:
-            return f"invoicing_{self._how.kind}_{self.called}_{_OF_NOBODY}"
+            return self._of_nobody
         mine = core.credential.fingerprint(core.base_url) or ""
         return self._own(core.base_url, mine)
 
@@ -110,7 +111,12 @@ class StoreSchemas:
 
     def _own(self, base_url: str, mine: str) -> str:
         digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
-        return f"invoicing_{self._how.kind}_{self.called}_{digest}"
+        return f"{self.prefix}_{digest}"
+
+    @property
+    def _of_nobody(self) -> str:
+        """The schema that belongs to the first client that opens it."""
+        return f"{self.prefix}_{_OF_NOBODY}"
 
     def _adopt(self, base_url: str) -> Script[str | None]:
         """
@@ -118,7 +124,7 @@ class StoreSchemas:
 
         ``None`` if there is no such schema, or somebody has it.  The caller holds the lock of this name.
         """
-        schema = f"invoicing_{self._how.kind}_{self.called}_{_OF_NOBODY}"
+        schema = self._of_nobody
         if not self._how.is_of_credential:
             return None
         if not (yield _HAS_TABLE, (f"{schema}.facts",))[0][0]:
@@ -160,7 +166,7 @@ class StoreSchemas:
         if (yield _HAS_TABLE, (f"{own}.facts",))[0][0]:
             return own
         others: list[str] = []
-        prefix = own.removesuffix(own.rpartition("_")[2])
+        prefix = f"{self.prefix}_"
         for (schema,) in (yield _OTHERS, (prefix,)):
             if not re.fullmatch("[0-9a-f]{12}", schema.removeprefix(prefix)):
                 continue  # of a name that only begins like this one

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def health_of(
     store: Store, worker: InboxWorker, tally: Tally, *, within: float, behind: float
 ) -> Health:
-    """Return what is wrong, and what waits in *store*, which has *within* seconds to answer."""
+    """Return the problems, and the backlog of *store*, which has *within* seconds to answer."""
     problems: list[str] = []
     if not worker.is_running:
         problems.append("no worker runs: use 'async with receiver'")

@@ -236,7 +236,7 @@ class PostgresEvents:
         return await dialect.run(pool, script())
 
     async def opened(self) -> GroupedPuts:
-        """Return what stores deliveries in this event loop, by connections that are opened if none are."""
+        """Return the store of deliveries for this event loop; connections are opened if there are none."""
         here = self._here()
         async with here.opening:
             if here.puts is None:
