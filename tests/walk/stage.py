@@ -27,7 +27,7 @@ from tests.walk.uses import USES, Heard
 from tests.walk.wire import Fates, WalkWire, hook_id, made_by, seed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.outcome import Outcome
@@ -59,7 +59,7 @@ class WalkStage(BatchStage):
     may_have_sent: dict[str, float] = attrs.field(
         factory=dict
     )  # what was being sent when its process was hit: when
-    # when a process was hit, whoever was told
+    # when a process before the last one was hit, or was gone, whoever was told
     had_verdict: set[str] = attrs.field(factory=set)
     _chance: Random = attrs.field(factory=Random)
     _limited: set[asyncio.Task[Any] | None] = attrs.field(factory=set)
@@ -273,13 +273,19 @@ class WalkStage(BatchStage):
 
     def _note_hit(self, process: Process) -> None:
         process.hit = self.loop.now
-        rows = self.journal.fetch("SELECT key, state FROM {s}entries")
-        process.claimed = frozenset(self._key_of(name) for name, _ in rows)
-        for name, state in rows:
+        states = self._states_of_keys()
+        process.claimed = frozenset(states)
+        for key, state in states.items():
             if state == SENDING:
-                self.may_have_sent.setdefault(self._key_of(name), self.loop.now)
-            elif state == DONE:
-                self.had_verdict.add(self._key_of(name))
+                self.may_have_sent.setdefault(key, self.loop.now)
+        self._note_verdicts(states)
+
+    def _states_of_keys(self) -> dict[str, int]:
+        rows = self.journal.fetch("SELECT key, state FROM {s}entries")
+        return {self._key_of(name): state for name, state in rows}
+
+    def _note_verdicts(self, states: Mapping[str, int]) -> None:
+        self.had_verdict.update(key for key, state in states.items() if state == DONE)
 
     async def _close(self, process: Process) -> None:
         with suppress(*SILENT_ERRORS):
@@ -307,6 +313,9 @@ class WalkStage(BatchStage):
             run for run, _ in self.loop.tasks if run.startswith(f"{process.name}/")
         }
         process.use.drop()
+        is_last = process.life is self.program.lives[-1]
+        if not is_last:
+            self._note_verdicts(self._states_of_keys())
         for number, sent in enumerate(self.service.sends):
             if sent.client == process.name:
                 self.service.end(number)
