@@ -239,6 +239,28 @@ async def test_schema_of_nobody_in_particular(service, invsvc, monkeypatch):
     assert service.book().webhooks.items[hook].description == "second"
 
 
+async def test_schema_beside_one_that_the_role_may_not_read(
+    service, invsvc, monkeypatch
+):
+    """What another client has made there before does not matter."""
+    role = f"app{secrets.token_hex(4)}"
+    place = outbox_at(role)
+    its = place.replace("://postgres:@", f"://{role}@")
+    monkeypatch.delenv("INVSVC_BASE_URL")
+    monkeypatch.delenv("INVSVC_API_KEY")
+    _, printed, _ = await invsvc("schema", place, "--role", role)
+    async with connected() as admin, Simulator() as elsewhere:
+        async with client_of(elsewhere) as other, Outbox.open(place, other):
+            pass
+        await admin.execute(f"CREATE ROLE {role} LOGIN")
+        await admin.execute(printed)
+        async with client_of(service) as client:
+            for _ in range(2):
+                async with Outbox.open(its, client) as outbox:
+                    assert await outbox.get("first") is None
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
 async def test_schema_for_tables_of_an_earlier_version(service, invsvc, tmp_path):
     """The SQL brings them up to date; for those of this version there is nothing to do."""
     async with golden(service, "v0_1_0", "outbox", "postgres", tmp_path) as place:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 # Of one base URL, each credential may have a store of its own; with ``same_mode`` it continues another's.
 _HAS_TABLE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
-_OTHERS = (
-    "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, CAST($1 AS text))"
-)
+_OTHERS = """
+SELECT nspname, NOT has_schema_privilege(oid, 'USAGE') AS is_hidden FROM pg_namespace
+    WHERE starts_with(nspname, CAST($1 AS text)) ORDER BY nspname
+"""
 _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
@@ -57,23 +58,35 @@ class StoreSchemas:
         """
         Return the schema of *base_url* and the credential *mine*, which may have to be created.
 
-        First one that is there (``find``); then one that was created for the first client that opens it
-        (``_adopt``); then the one that is named after both.
+        First one that is there (``_known``); then one that was created for the first client that opens it
+        (``_adopt``); then the one that is named after both, if that may be created.
         """
-        found = yield from self.find(base_url, mine, same_mode=same_mode)
+        found = yield from self._known(base_url, mine, same_mode=same_mode)
         if found is None:
             found = yield from self._adopt(base_url)
+        if found is None:
+            yield from self._check_none_known()
         return found or self._own(base_url, mine)
+
+    def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
+        """
+        Return the schema of *base_url* and the credential *mine*; ``None`` if the caller has to create it.
+
+        With *same_mode*, the schema of another credential is returned if there is only one.
+
+        Raises:
+            JournalError: There is no such schema, and none is to be created; or *same_mode* leaves a choice
+                of several.
+        """
+        found = yield from self._known(base_url, mine, same_mode=same_mode)
+        if found is None:
+            yield from self._check_none_known()
+        return found
 
     async def only_one(self, connection: Connection) -> str:
         """Return the only schema of this name; raise JournalError if there are several, or none."""
-        prefix = f"{self.prefix}_"
-        rows = await connection.fetch(_OTHERS, prefix)
-        found = [
-            str(row[0])
-            for row in rows
-            if re.fullmatch("[0-9a-f]{12}", row[0].removeprefix(prefix))
-        ]
+        rows = await connection.fetch(_OTHERS, f"{self.prefix}_")
+        found = [str(row[0]) for row in rows if self._is_called_so(row[0])]
         if len(found) == 1:
             return found[0]
         if not found:
@@ -125,7 +138,8 @@ class StoreSchemas:
         ``None`` if there is no such schema, or somebody has it.  The caller holds the lock of this name.
         """
         schema = self._of_nobody
-        if not self._how.is_of_credential:
+        may_adopt = self._how.is_of_credential and self._creates
+        if not may_adopt:
             return None
         if not (yield _HAS_TABLE, (f"{schema}.facts",))[0][0]:
             return None
@@ -152,28 +166,19 @@ class StoreSchemas:
                     )
                 yield statement
 
-    def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
-        """
-        Return the schema of *base_url* and the credential *mine*; ``None`` if the caller has to create it.
-
-        With *same_mode*, the schema of another credential is returned if there is only one.
-
-        Raises:
-            JournalError: There is no such schema, and none is to be created; or *same_mode* leaves a choice
-                of several.
-        """
+    def _known(
+        self, base_url: str, mine: str, *, same_mode: bool
+    ) -> Script[str | None]:
+        """Return the schema of *base_url* and *mine* as ``find`` does, among those that the role may read."""
         own = self._own(base_url, mine)
         if (yield _HAS_TABLE, (f"{own}.facts",))[0][0]:
             return own
         others: list[str] = []
-        prefix = f"{self.prefix}_"
-        for (schema,) in (yield _OTHERS, (prefix,)):
-            if not re.fullmatch("[0-9a-f]{12}", schema.removeprefix(prefix)):
-                continue  # of a name that only begins like this one
+        for schema in (yield from self._called_so(is_hidden=False)):
             facts = dict(map(tuple, (yield _OWNERS.format(schema=schema), ())))
             if facts.get("base_url") == base_url:
                 if f"credential {mine}" in facts:
-                    return str(schema)
+                    return schema
                 others.append(schema)
         if same_mode and len(others) > 1:
             text = f"INSERT INTO SCHEMA.facts (name, value) VALUES ('credential {mine}', '')"
@@ -182,11 +187,29 @@ class StoreSchemas:
                 "and same_mode does not say which one is continued. Find its schema among "
                 f"{', '.join(others)}, and run: {text}"
             )
-        if same_mode and others:
-            return others[0]
+        return others[0] if same_mode and others else None
+
+    def _check_none_known(self) -> Script[None]:
+        """Raise JournalError if the role may not read a schema of this name, or none is to be created."""
+        for schema in (yield from self._called_so(is_hidden=True)):
+            yield _OWNERS.format(schema=schema), ()  # the database refuses it
         if not self._creates:
-            raise self.none_here(" of this base URL and credential" if others else "")
-        return None
+            raise self.none_here(" of this base URL and credential")
+
+    def _called_so(self, *, is_hidden: bool) -> Script[list[str]]:
+        """Return the schemas of this name, of any base URL, that the role may read; or the hidden ones."""
+        rows = yield _OTHERS, (f"{self.prefix}_",)
+        return [
+            schema
+            for schema, hidden in rows
+            if hidden is is_hidden and self._is_called_so(schema)
+        ]
+
+    def _is_called_so(self, schema: str) -> bool:
+        """Return whether *schema* has this name, and not one that only begins like it."""
+        return bool(
+            re.fullmatch("[0-9a-f]{12}", schema.removeprefix(f"{self.prefix}_"))
+        )
 
 
 def dialect_in(schema: str, how: Opening) -> PostgresDialect:
