@@ -112,6 +112,7 @@ def _without_key(program: Program, key: str) -> Program:
             life,
             keys=tuple(each for each in life.keys if each != key),
             cancels=tuple(each for each in life.cancels if each[0] != key),
+            cuts=tuple(each for each in life.cuts if each.key != key),
         )
         for life in program.lives
     )
@@ -134,11 +135,18 @@ def _simpler_end(life: Life) -> Iterator[Life]:
 
 
 def _simpler(life: Life) -> Iterator[Life]:
-    for name in ("cancels", "wall", "lost", "slow"):
+    for number, cut in enumerate(life.cuts):
+        for simpler in (replace(cut, pause=0.0), replace(cut, then="again")):
+            if simpler != cut:
+                yield replace(
+                    life,
+                    cuts=(*life.cuts[:number], simpler, *life.cuts[number + 1 :]),
+                )
+    for name in ("cancels", "cuts", "wall", "lost", "slow"):
         values = getattr(life, name)
         for number in range(len(values)):
             yield replace(life, **{name: values[:number] + values[number + 1 :]})
-    for name in ("prunes", "recovers", "deadline", "gap"):
+    for name in ("prunes", "recovers", "deadline", "gap", "bare", "waits", "resumes"):
         if getattr(life, name) != getattr(LIFE, name):
             yield replace(life, **{name: getattr(LIFE, name)})
     if life.name != "last":
