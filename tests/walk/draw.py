@@ -76,7 +76,11 @@ CUT = (0.0, 0.0, 0.3, 0.9)  # of the keys, in a program: an await of them is can
 THEN: tuple[Then, ...] = ("again", "again", "again", "again", "settle", "resume")
 BARE = 0.3  # of the processes with writes without keys have no journal
 FEW = 0.7  # of the programs: all writes are those of two processes
-COMMITS, STEPS = 0.3, 0.8  # of the cuts come before a commit; up to so many, before it or a step
+COMMITS, STEPS = (
+    0.3,
+    0.8,
+)  # of the cuts come before a commit; up to so many, before it or a step
+AS_REMOVED = 0.06  # s after it was heard, or cancelled, an entry is being removed
 DENIED = 0.2  # of the programs: reads are denied
 WAITS = 0.5  # of the processes wait when the service limits their rate
 
@@ -213,7 +217,9 @@ def _with_cuts(chance: Random, program: Program) -> Program:
     return replace(program, lives=tuple(lives))
 
 
-def _cuts(chance: Random, share: float, program: Program, life: Life) -> tuple[Cut, ...]:
+def _cuts(
+    chance: Random, share: float, program: Program, life: Life
+) -> tuple[Cut, ...]:
     keys = ["", *life.keys]
     if program.use == "writes" and life.name == "last":
         keys = ["", *(write.key for write in program.writes)]
@@ -226,7 +232,7 @@ def _cuts(chance: Random, share: float, program: Program, life: Life) -> tuple[C
 
 
 def _cut(chance: Random, key: str, use: Use, deadline: float) -> Cut:
-    pause = chance.choice((0.0, 0.0, _moment(chance), _moment(chance)))
+    pause = chance.choice((0.0, 0.0, AS_REMOVED, _moment(chance), _moment(chance)))
     then: Then = chance.choice(THEN) if use == "writes" else "again"
     way = chance.random()
     if way < COMMITS:

@@ -36,9 +36,9 @@ from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.batches.judge import ended
 from tests.interleavings.judge import entry_of
 from tests.interleavings.service import SHORT
+from tests.walk.service import RETRY_AFTER
 from tests.walk.signals import SoftLimitError
 from tests.walk.stage import DONE
-from tests.walk.service import RETRY_AFTER
 from tests.walk.wire import TOO_MANY, is_refused, thing_of
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tests.interleavings.service import Effect, Sent
+    from tests.walk.process import Process
     from tests.walk.stage import WalkStage
     from tests.walk.uses import Heard
 
@@ -83,19 +84,22 @@ def _ended(stage: WalkStage) -> Iterator[str]:
     for words in ended(stage):
         if SoftLimitError.__name__ not in words:
             yield f"hang: {words.partition(': ')[2]}"
-    for run, task in stage.loop.tasks:
-        if run not in stage.loop.dead and is_unseen(task):
-            yield f"hang: an error that nobody saw: {task.exception()!r}"
     for process in stage.lives.values():
         if process.ended is None:
             yield f"hang: {process.name} never ends"
     for life in stage.program.lives:
         if life.name not in stage.lives:
             yield f"hang: {life.name} never begins"
+    yield from _failed(stage)
+
+
+def _failed(stage: WalkStage) -> Iterator[str]:
+    for run, task in stage.loop.tasks:
+        process = stage.lives.get(run.partition("/")[0])
+        if process is not None and _is_unseen(task) and _is_undisturbed(stage, process):
+            yield f"hang: an error of {run} that nobody saw: {task.exception()!r}"
     for name, key, error in stage.errors:
-        process = stage.lives[name]
-        is_hit = process.hit is not None or stage.has_been_signalled(process)
-        if not is_hit and not (process.life.lost or process.life.slow):
+        if _is_undisturbed(stage, stage.lives[name]):
             yield f"hang: {key or name} of {name} failed, though nothing had happened: {error}"
 
 
@@ -108,7 +112,13 @@ def _lost(stage: WalkStage) -> Iterator[str]:
             yield f"lost: {write.key} has no verdict, or nobody was told: {state}, {verdict}"
 
 
-def is_unseen(task: asyncio.Task[Any]) -> bool:
+def _is_undisturbed(stage: WalkStage, process: Process) -> bool:
+    has_signal = stage.has_been_signalled(process)
+    is_hit = process.hit is not None or has_signal
+    return not (is_hit or process.life.lost or process.life.slow)
+
+
+def _is_unseen(task: asyncio.Task[Any]) -> bool:
     """Return whether *task* failed, and nobody has asked for its error."""
     is_over = task.done() and not task.cancelled()
     return is_over and bool(getattr(task, "_log_traceback", False))
@@ -350,7 +360,12 @@ def _started(stage: WalkStage) -> Iterator[str]:
             runs[name].append(key)
     for name, keys in runs.items():
         process = stage.lives[name]
-        if process.life.cancels or process.life.cuts or process.life.lost or process.life.slow:
+        if (
+            process.life.cancels
+            or process.life.cuts
+            or process.life.lost
+            or process.life.slow
+        ):
             continue
         until = process.hit if process.hit is not None else process.ended
         others = {
@@ -429,7 +444,9 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
 
 
 def _is_of_another(stage: WalkStage, told: Heard) -> bool:
-    senders = {sent.client for sent in stage.service.sends if sent.writer == told.writer}
+    senders = {
+        sent.client for sent in stage.service.sends if sent.writer == told.writer
+    }
     return senders != {told.client}
 
 

@@ -88,7 +88,9 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     cuts: tuple[Cut, ...] = ()
     bare: bool = False  # its client has no journal
     waits: bool = False  # it waits when the service limits its rate
-    resumes: bool = False  # it resumes what others have handed over, instead of settling it
+    resumes: bool = (
+        False  # it resumes what others have handed over, instead of settling it
+    )
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):

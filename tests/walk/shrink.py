@@ -44,7 +44,11 @@ def _smaller(program: Program) -> Iterator[Program]:
     yield from _plainer_world(program)
     yield from _fewer_fates(program)
     for life in program.lives:
-        for simpler in (*_simpler_end(life), *_simpler(life)):
+        for simpler in (
+            *_simpler_end(life),
+            *_simpler(life),
+            *_simpler_cuts(life),
+        ):
             yield replace(
                 program,
                 lives=tuple(
@@ -134,7 +138,7 @@ def _simpler_end(life: Life) -> Iterator[Life]:
         yield replace(life, end=End(life.end.how, at=0.3))
 
 
-def _simpler(life: Life) -> Iterator[Life]:
+def _simpler_cuts(life: Life) -> Iterator[Life]:
     for number, cut in enumerate(life.cuts):
         for simpler in (replace(cut, pause=0.0), replace(cut, then="again")):
             if simpler != cut:
@@ -142,6 +146,9 @@ def _simpler(life: Life) -> Iterator[Life]:
                     life,
                     cuts=(*life.cuts[:number], simpler, *life.cuts[number + 1 :]),
                 )
+
+
+def _simpler(life: Life) -> Iterator[Life]:
     for name in ("cancels", "cuts", "wall", "lost", "slow"):
         values = getattr(life, name)
         for number in range(len(values)):

@@ -25,7 +25,15 @@ from tests.walk.program import Life, Program, offset
 from tests.walk.service import WalkService
 from tests.walk.signals import Signal, SoftLimitError
 from tests.walk.uses import USES, Heard
-from tests.walk.wire import Fates, WalkWire, hook_id, is_refused, made_by, seed, writer_of
+from tests.walk.wire import (
+    Fates,
+    WalkWire,
+    hook_id,
+    is_refused,
+    made_by,
+    seed,
+    writer_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,7 +134,9 @@ class WalkStage(BatchStage):
 
     def before_commit(self, run: str) -> None:
         """Let happen what is due before a commit of a process."""
-        process = self.lives[run.partition("/")[0]]
+        process = self.lives.get(run.partition("/")[0])
+        if process is None:
+            return  # the history is over
         process.commits += 1
         if process.hit is None:
             process.happen("commit", process.commits)
@@ -376,7 +386,11 @@ class WalkStage(BatchStage):
 
     def knows_of(self, sent: Sent, writer: str, client: str) -> bool:
         """Return whether the process *client* has to know of *sent* when it sends *writer*."""
-        if self.program.use != "writes" or client in (sent.client, "") or writer == sent.writer:
+        if (
+            self.program.use != "writes"
+            or client in (sent.client, "")
+            or writer == sent.writer
+        ):
             return True
         lives = (self.lives[sent.client].life, self.lives[client].life)
         return self.program.journal == "file" and not any(life.bare for life in lives)

@@ -26,6 +26,7 @@ from tests.walk.errors import SILENT_ERRORS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from invsvc_async.batch.result import Result
     from invsvc_async.conformance.reasons import Told
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -348,24 +349,26 @@ class InBatch:
 
     async def _take(self, keys: tuple[str, ...]) -> None:
         for cut in self.process.cuts(""):
+            begun, run = self.stage.loop.now, self.batch.run(self._writes(keys))
             with self.stage.cut_short(self.process, cut) as cancelled:
-                await self._take_once(keys)
+                await self._hear(run, begun)
             if not cancelled:
                 return
             await asyncio.sleep(0.0 if cut is None else cut.pause)
+            await self._hear(
+                run, begun
+            )  # its rest; then what is left is for another run
 
-    async def _take_once(self, keys: tuple[str, ...]) -> None:
-        stage, process, begun = self.stage, self.process, self.stage.loop.now
+    async def _hear(self, run: AsyncIterator[Result], begun: float) -> None:
+        async for result in run:
+            self.stage.note_result(self.process, begun, result)
 
-        async def writes() -> AsyncIterator[Any]:
-            for key in keys:
-                stage.note_asked(process, key)
-                yield stage.made(process, key)
-                if process.life.how == "apart":
-                    await asyncio.sleep(APART)
-
-        async for result in self.batch.run(writes()):
-            stage.note_result(process, begun, result)
+    async def _writes(self, keys: tuple[str, ...]) -> AsyncIterator[Any]:
+        for key in keys:
+            self.stage.note_asked(self.process, key)
+            yield self.stage.made(self.process, key)
+            if self.process.life.how == "apart":
+                await asyncio.sleep(APART)
 
 
 @attrs.define(eq=False)
