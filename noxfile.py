@@ -301,7 +301,7 @@ def exhaustive(session: nox.Session) -> None:
 @nox.session
 def walk(session: nox.Session) -> None:
     """
-    Play random programs of keyed writes, batches and outboxes for an hour: ``nox -s walk -- --seconds 60``.
+    Play random programs of writes, batches and outboxes for an hour: ``nox -s walk -- --seconds 60``.
 
     They have kills, lost replies and wrong clocks, in virtual time.
     """

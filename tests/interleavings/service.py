@@ -73,7 +73,8 @@ FATES = {
         Fate("lost in part", None, EFFECT, window=LONG, stored="in part"),
     )
 }
-READS = {"ok": READ, "slow": 1.3, "failed": READ}
+READS = {"ok": READ, "slow": 1.3, "failed": READ, "denied": READ}
+REFUSED_READS = {"failed": 503, "denied": 403}  # the status
 
 
 @attrs.define

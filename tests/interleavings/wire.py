@@ -18,6 +18,7 @@ from tests.interleavings.service import (
     CONNECT,
     FATES,
     READS,
+    REFUSED_READS,
     WRITER,
     Sent,
     Service,
@@ -153,7 +154,8 @@ class Wire:
             if path == "/webhooks"
             else service.state(path)
         )
-        status = 503 if way == "failed" else 404 if seen is None else 200
+        found = 404 if seen is None else 200
+        status = REFUSED_READS.get(way, found)
         stamp = service.stamp()
         if not await self._pause(READS[way]):
             return

@@ -1,7 +1,7 @@
 """
-Draw programs of keyed writes, batches and outboxes at random, play them in virtual time, and judge them.
+Draw programs of writes, batches and outboxes at random, play them in virtual time, and judge them.
 
-    python -m tests.walk --seconds N --seed S [--journals file,database] [--uses keys,batch,outbox]
+    python -m tests.walk --seconds N --seed S [--journals file,database] [--uses keys,batch,outbox,writes]
         [--without signals,clocks] [--rules reason,order] [--stop-at 1] [--store FOLDER]
     python -m tests.walk --replay FILE
 
@@ -29,11 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--journals", default="file,database")
-    parser.add_argument("--uses", default="keys,batch,outbox")
+    parser.add_argument("--uses", default="keys,batch,outbox,writes")
     parser.add_argument(
         "--without",
         default="",
-        help="signals, clocks, replies, fates, reads, cancels, ends or prunes",
+        help="signals, clocks, replies, fates, reads, cancels, cuts, ends or prunes",
     )
     parser.add_argument("--rules", default="", help="those that count; default: all")
     parser.add_argument(

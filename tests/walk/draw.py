@@ -8,14 +8,14 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.simulator.stores import Stores
-from tests.walk.program import End, Life, Program, Write
-from tests.walk.service import IN_PART
+from tests.walk.program import Cut, End, Life, Program, Write
+from tests.walk.service import IN_PART, LIMITED
 
 if TYPE_CHECKING:
     from random import Random
 
     from invsvc_async.simulator.stores import Times
-    from tests.walk.program import How, Journal, Kind, Use
+    from tests.walk.program import How, Journal, Kind, Then, Use
 
 FATES = (
     "ok",
@@ -70,7 +70,19 @@ RECOVERS = 0.2  # of the processes
 FROZEN = 0.1  # of the ends are none, but a freeze
 SUCCESSIONS = 0.2  # of all programs: processes follow each other, and leave writes that are not known
 WILD = 0.35  # of all programs have each kind of event
+LONGEST_DEADLINE = 40.0  # s
 KEYS = "ABCDEFGHIJ"
+CUT = (0.0, 0.0, 0.3, 0.9)  # of the keys, in a program: an await of them is cancelled
+THEN: tuple[Then, ...] = ("again", "again", "again", "again", "settle", "resume")
+BARE = 0.3  # of the processes with writes without keys have no journal
+FEW = 0.7  # of the programs: all writes are those of two processes
+COMMITS, STEPS = (
+    0.3,
+    0.8,
+)  # of the cuts come before a commit; up to so many, before it or a step
+AS_REMOVED = 0.06  # s after it was heard, or cancelled, an entry is being removed
+DENIED = 0.2  # of the programs: reads are denied
+WAITS = 0.5  # of the processes wait when the service limits their rate
 
 
 EVENTS = (
@@ -80,6 +92,7 @@ EVENTS = (
     "fates",
     "reads",
     "cancels",
+    "cuts",
     "ends",
     "prunes",
     "words",
@@ -133,7 +146,7 @@ def _drawn(
     )
     taste = attrs.evolve(taste, ends=chance.choice((0.0, 0.5, 0.9, 0.9)))
     writes = _writes(chance)
-    return Program(
+    program = Program(
         journal=journal,
         use=use,
         writes=writes,
@@ -150,6 +163,88 @@ def _drawn(
         else 0,
         grows="cut" in words and chance.random() < GROWS,
     )
+    if use == "writes":
+        program = _without_keys(chance, taste, program)
+    return _with_cuts(chance, program)
+
+
+def _without_keys(chance: Random, taste: _Taste, program: Program) -> Program:
+    """Return *program* for writes without keys: each of them is that of one process."""
+    among = program.lives
+    if chance.random() < FEW:
+        among = (chance.choice(program.lives), program.lives[-1])
+    owners = {write.key: chance.choice(among).name for write in program.writes}
+    lives = [
+        replace(
+            life,
+            keys=tuple(key for key in life.keys if owners[key] == life.name),
+            cancels=(),
+            prunes=None,
+            bare=chance.random() < BARE,
+            waits=chance.random() < WAITS,
+            resumes=chance.random() < 0.5,
+            deadline=chance.choice((life.deadline, 1.0, 2.0)),
+        )
+        for life in _with_all_keys(program)
+    ]
+    fates = {
+        key: tuple(
+            LIMITED if chance.random() < taste.fates / 3 else fate for fate in fates
+        )
+        for key, fates in program.fates.items()
+    }
+    reads = dict(program.reads)
+    if chance.random() < taste.reads + DENIED:
+        reads |= {str(chance.randrange(6)): "denied" for _ in range(2)}
+    return replace(program, lives=tuple(lives), fates=fates, reads=reads)
+
+
+def _with_all_keys(program: Program) -> list[Life]:
+    """Return the lives of *program*, each with all its keys, first those that it has already."""
+    keys = [write.key for write in program.writes]
+    return [
+        replace(life, keys=tuple(dict.fromkeys((*life.keys, *keys))))
+        for life in program.lives
+    ]
+
+
+def _with_cuts(chance: Random, program: Program) -> Program:
+    share = chance.choice(CUT[2:] if program.use == "writes" else CUT)
+    lives = [
+        replace(life, cuts=_cuts(chance, share, program, life))
+        for life in program.lives
+    ]
+    return replace(program, lives=tuple(lives))
+
+
+def _cuts(
+    chance: Random, share: float, program: Program, life: Life
+) -> tuple[Cut, ...]:
+    keys = ["", *life.keys]
+    if program.use == "writes" and life.name == "last":
+        keys = ["", *(write.key for write in program.writes)]
+    return tuple(
+        _cut(chance, key, program.use, life.deadline)
+        for key in keys
+        if chance.random() < share
+        for _ in range(chance.choice((1, 1, 1, 2, 2, 3)))
+    )
+
+
+def _cut(chance: Random, key: str, use: Use, deadline: float) -> Cut:
+    pause = chance.choice((0.0, 0.0, AS_REMOVED, _moment(chance), _moment(chance)))
+    then: Then = chance.choice(THEN) if use == "writes" else "again"
+    way = chance.random()
+    if way < COMMITS:
+        commit = chance.choice((1, 1, 2, 2, 2, 3, 4, 6))
+        return Cut(key, commit=commit, pause=pause, then=then)
+    if way < STEPS:
+        step = int(10 ** chance.uniform(0.0, 2.3))
+        return Cut(key, step=step, pause=pause, then=then)
+    at = _moment(chance)
+    if chance.random() < 0.5 and deadline < LONGEST_DEADLINE:
+        at = round(deadline + chance.uniform(0.1, 0.4), 3)  # while UNKNOWN is stored
+    return Cut(key, at=at, pause=pause, then=then)
 
 
 def _reduced(program: Program, without: tuple[str, ...]) -> Program:
@@ -160,6 +255,8 @@ def _reduced(program: Program, without: tuple[str, ...]) -> Program:
         less |= {"lost": (), "slow": ()}
     if "cancels" in without:
         less["cancels"] = ()
+    if "cuts" in without:
+        less["cuts"] = ()
     lives = []
     for life in program.lives:
         is_signal = life.end is not None and life.end.how == "raise"
@@ -250,7 +347,7 @@ def _life(
         slow=_numbers(chance, taste.replies) if is_shared else (),
         deadline=chance.choice((1.0, 1.0, 5.0))
         if chance.random() < taste.haste
-        else 40.0,
+        else LONGEST_DEADLINE,
         recovers=chance.random() < RECOVERS,
         prunes=_moment(chance) if chance.random() < taste.prunes / 2 else None,
     )

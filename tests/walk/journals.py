@@ -9,7 +9,7 @@ import time
 from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import asyncpg
 
@@ -24,6 +24,7 @@ from tests.exhaustive.batches.journals import (
     ScriptedWriter,
     server,
 )
+from tests.interleavings.loop import RUN
 from tests.walk.signals import no_signal
 
 if TYPE_CHECKING:
@@ -37,12 +38,15 @@ T = TypeVar("T")
 class WalkWriter(ScriptedWriter):
     """A writer whose commits no signal interrupts: they run on a thread of their own."""
 
+    stage: ClassVar[WalkStage]
+
     def start_thread(self) -> None:
         with no_signal():
             super().start_thread()
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[Any]) -> bool:
         with no_signal():
+            self.stage.before_commit(RUN.get())
             return super()._commit(connection, jobs)
 
 

@@ -13,6 +13,16 @@ overlap    Nothing is sent while an earlier send of it, or another write to the 
 final      A key has one final verdict, and nothing is sent under it after that was told.
 unknown    A write is UNKNOWN only where something stood in the way.
 hang       Nothing fails, and nothing is stuck.
+
+Of writes without keys, these are other rules:
+
+order      The writes of a process to one thing take effect in the order of their first sends.
+final      Each verdict but UNKNOWN is final, and nothing is sent after that was told.
+refused    What was refused is not sent again.
+limited    What was limited is sent again only by whoever waits, and once that is allowed.
+kept       An await that is cancelled ends at once; its intent is kept if it may have an effect, and only then.
+           What is told as UNKNOWN is unsettled, and nothing else is.
+lost       What was sent has a verdict, or is open: in ``client.unsettled``, or in the journal.
 """
 
 from __future__ import annotations
@@ -26,24 +36,30 @@ from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.batches.judge import ended
 from tests.interleavings.judge import entry_of
 from tests.interleavings.service import SHORT
+from tests.walk.service import RETRY_AFTER
 from tests.walk.signals import SoftLimitError
 from tests.walk.stage import DONE
-from tests.walk.wire import thing_of
+from tests.walk.wire import TOO_MANY, is_refused, thing_of
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator
+    from typing import Any
 
-    from tests.interleavings.service import Sent
+    from tests.interleavings.service import Effect, Sent
+    from tests.walk.process import Process
     from tests.walk.stage import WalkStage
     from tests.walk.uses import Heard
 
+TIE = 1e-6  # s
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
-HTTP_CLIENT, HTTP_SERVER = 400, 500
 
 
 def broken(stage: WalkStage) -> list[str]:
     """Return what is broken, each with the name of its rule."""
+    if stage.program.use == "writes":
+        return broken_of_writes(stage)
     return [
         *_while_played(stage),
         *_ended(stage),
@@ -60,7 +76,8 @@ def broken(stage: WalkStage) -> list[str]:
 
 def _while_played(stage: WalkStage) -> Iterator[str]:
     for words in stage.wrong:
-        yield f"overlap: {words.partition(': ')[2]}"
+        rule, _, what = words.partition(": ")
+        yield f"{rule if rule == 'kept' else 'overlap'}: {what}"
 
 
 def _ended(stage: WalkStage) -> Iterator[str]:
@@ -73,11 +90,16 @@ def _ended(stage: WalkStage) -> Iterator[str]:
     for life in stage.program.lives:
         if life.name not in stage.lives:
             yield f"hang: {life.name} never begins"
+    yield from _failed(stage)
+
+
+def _failed(stage: WalkStage) -> Iterator[str]:
+    for run, task in stage.loop.tasks:
+        process = stage.lives.get(run.partition("/")[0])
+        if process is not None and _is_unseen(task) and _is_undisturbed(stage, process):
+            yield f"hang: an error of {run} that nobody saw: {task.exception()!r}"
     for name, key, error in stage.errors:
-        process = stage.lives[name]
-        signal = stage.loop.signals.get(name)
-        is_hit = process.hit is not None or (signal is not None and signal.is_over)
-        if not is_hit and not (process.life.lost or process.life.slow):
+        if _is_undisturbed(stage, stage.lives[name]):
             yield f"hang: {key or name} of {name} failed, though nothing had happened: {error}"
 
 
@@ -90,6 +112,18 @@ def _lost(stage: WalkStage) -> Iterator[str]:
             yield f"lost: {write.key} has no verdict, or nobody was told: {state}, {verdict}"
 
 
+def _is_undisturbed(stage: WalkStage, process: Process) -> bool:
+    has_signal = stage.has_been_signalled(process)
+    is_hit = process.hit is not None or has_signal
+    return not (is_hit or process.life.lost or process.life.slow)
+
+
+def _is_unseen(task: asyncio.Task[Any]) -> bool:
+    """Return whether *task* failed, and nobody has asked for its error."""
+    is_over = task.done() and not task.cancelled()
+    return is_over and bool(getattr(task, "_log_traceback", False))
+
+
 def _effects(stage: WalkStage) -> Iterator[str]:
     service = stage.service
     for write in stage.program.writes:
@@ -100,7 +134,7 @@ def _effects(stage: WalkStage) -> Iterator[str]:
         for told in stage.told:
             if told.writer != write.key:
                 continue
-            if told.verdict is Verdict.SUPERSEDED:
+            if told.verdict is Verdict.SUPERSEDED and not _strangers(stage, told):
                 yield f"stranger: {told.writer} is superseded, and nobody else was there"
             if told.verdict is Verdict.APPLIED and not any(
                 effect.at <= told.at for effect in whole
@@ -127,11 +161,46 @@ def _line(stage: WalkStage, key: str) -> str:
 
 def _newer(stage: WalkStage, key: str) -> list[str]:
     """Return the keys of the newer writes to the thing of *key*."""
+    if stage.program.use == "writes":
+        return _sent_after(stage, key)
     place, line = stage.places.get(key, 0), _line(stage, key)
     return [
         each
         for each, at in stage.places.items()
         if at > place and _line(stage, each) == line
+    ]
+
+
+def _sent_after(stage: WalkStage, key: str) -> list[str]:
+    """Return the keys of the writes to the thing of *key* that were sent first after it, or after it was asked for."""
+    line = _line(stage, key)
+    asked = min((at for at, _, each in stage.asked if each == key), default=0.0)
+    firsts = _first_sends(stage)
+    since = firsts.get(key, asked)
+    newer = {sent.writer for sent in stage.service.sends if sent.started >= since}
+    return [each for each in newer - {key} if _line(stage, each) == line]
+
+
+def _first_sends(stage: WalkStage) -> dict[str, float]:
+    """Return when each write was sent first; what was refused is as if it had not been sent."""
+    firsts: dict[str, float] = {}
+    for sent in stage.service.sends:
+        if not is_refused(sent):
+            firsts.setdefault(sent.writer, sent.started)
+    return firsts
+
+
+def _strangers(stage: WalkStage, heard: Heard) -> list[Effect]:
+    """Return the effects on the thing of a write without a key that are of other processes than that of *heard*."""
+    if stage.program.use != "writes":
+        return []
+    thing = thing_of(stage.program.write(heard.writer))
+    return [
+        effect
+        for effect in stage.service.effects
+        if effect.thing == thing
+        and effect.writer != heard.writer
+        and stage.service.sends[effect.number].client != heard.client
     ]
 
 
@@ -159,7 +228,7 @@ def _happened(stage: WalkStage, heard: Heard) -> Happened:
         if sent.writer == key and sent.started <= heard.at
     ]
     # what was refused before is over: then it is done anew
-    if heard.verdict is not Verdict.REFUSED:
+    if heard.verdict is not Verdict.REFUSED and stage.program.use != "writes":
         sends = [
             (number, sent)
             for number, sent in sends
@@ -168,16 +237,18 @@ def _happened(stage: WalkStage, heard: Heard) -> Happened:
     newer = _newer(stage, key)
     arrived = [sent.started for sent in service.sends if sent.writer in newer]
     since = min((sent.started for _, sent in sends), default=heard.begun)
+    strangers = _strangers(stage, heard)
     return Happened(
         sends=[entry_of(stage, number, sent) for number, sent in sends],
         newer=[
             *arrived,
             *(at for each, at in stage.may_have_sent.items() if each in newer),
         ],
+        others=[each.at for each in strangers],
         siblings=[
             each.at
             for each in service.effects
-            if each.thing == thing and each.writer != key
+            if each.thing == thing and each.writer != key and each not in strangers
         ],
         states=[state for _, state in service.states.get(thing, [])],
         wanted=sends[-1][1].body if sends else None,
@@ -217,9 +288,7 @@ def _since_seen(
 
 def _was_refused(sent: Sent, before: float) -> bool:
     is_over = sent.ended is not None and sent.ended < before
-    return (
-        is_over and sent.status is not None and HTTP_CLIENT <= sent.status < HTTP_SERVER
-    )
+    return is_over and is_refused(sent)
 
 
 def _is_of_a_refusal_before(stage: WalkStage, told: Heard, at: float) -> bool:
@@ -291,7 +360,12 @@ def _started(stage: WalkStage) -> Iterator[str]:
             runs[name].append(key)
     for name, keys in runs.items():
         process = stage.lives[name]
-        if process.life.cancels or process.life.lost or process.life.slow:
+        if (
+            process.life.cancels
+            or process.life.cuts
+            or process.life.lost
+            or process.life.slow
+        ):
             continue
         until = process.hit if process.hit is not None else process.ended
         others = {
@@ -355,6 +429,8 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
         if not told or told[-1].verdict is not Verdict.UNKNOWN:
             continue
         cause = told[-1].told.cause
+        if stage.program.use == "writes" and _is_of_another(stage, told[-1]):
+            continue  # it cannot know what was written after it
         if (key in short and cause == "out of time") or (
             stood_still and cause == "no baseline"
         ):
@@ -365,3 +441,95 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
         }
         if not beside:
             yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].told.words}"
+
+
+def _is_of_another(stage: WalkStage, told: Heard) -> bool:
+    senders = {
+        sent.client for sent in stage.service.sends if sent.writer == told.writer
+    }
+    return senders != {told.client}
+
+
+# --- of writes without keys
+
+
+def broken_of_writes(stage: WalkStage) -> list[str]:
+    """Return what is broken of writes without keys."""
+    return [
+        *_while_played(stage),
+        *_ended(stage),
+        *_open(stage),
+        *_effects(stage),
+        *_reasons(stage),
+        *_in_order_of_sends(stage),
+        *_firm(stage),
+        *_refused(stage),
+        *_unknown(stage),
+    ]
+
+
+def _open(stage: WalkStage) -> Iterator[str]:
+    """Yield the writes that may have an effect, and of which nobody knows."""
+    stored = stage.stored_at_end
+    for key in (write.key for write in stage.program.writes):
+        sends = [
+            sent
+            for sent in stage.service.sends
+            if sent.writer == key and not is_refused(sent)
+        ]
+        if not sends or stage.has_verdict(key):
+            continue
+        process = stage.lives[sends[-1].client]
+        is_forgotten = process.life.bare and process.hit is not None
+        if key not in stage.handed and key not in stored and not is_forgotten:
+            yield f"lost: {key} was sent by {process.name}, has no verdict, and is open nowhere"
+
+
+def _in_order_of_sends(stage: WalkStage) -> Iterator[str]:
+    service, firsts = stage.service, _first_sends(stage)
+    last: dict[tuple[str, str], tuple[float, str]] = {}
+    for effect in service.effects:
+        if effect.writer is None or effect.thing.startswith("url"):
+            continue
+        place = effect.thing, service.sends[effect.number].client
+        before, newer = last.get(place, (0.0, ""))
+        first = firsts[effect.writer]
+        if first < before:
+            yield f"order: {effect.writer} took effect after {newer}, which is newer"
+        last[place] = max((before, newer), (first, effect.writer))
+
+
+def _firm(stage: WalkStage) -> Iterator[str]:
+    final: dict[str, Heard] = {}
+    for told in sorted(stage.told, key=lambda told: told.at):
+        if told.verdict is Verdict.UNKNOWN:
+            continue
+        first = final.setdefault(told.writer, told)
+        if first.verdict is not told.verdict:
+            yield f"final: {told.writer} is {first.verdict}, and {told.client} was told {told.verdict}"
+    for number, sent in enumerate(stage.service.sends):
+        first = final.get(sent.writer)
+        if first is not None and sent.started > first.at:
+            yield f"final: {sent.writer} is sent by {sent.client} after it was told as {first.verdict}"
+        has_effect = any(each.number == number for each in stage.service.effects)
+        if first is not None and first.verdict in NO_EFFECT and has_effect:
+            yield f"false: {sent.writer} is said to be {first.verdict}, and took effect"
+
+
+def _refused(stage: WalkStage) -> Iterator[str]:
+    refused: dict[str, Sent] = {}
+    for sent in stage.service.sends:
+        before = refused.get(sent.writer)
+        if before is not None:
+            yield from _sent_again(stage, before, sent)
+        if is_refused(sent):
+            refused[sent.writer] = sent
+
+
+def _sent_again(stage: WalkStage, before: Sent, sent: Sent) -> Iterator[str]:
+    if before.status != TOO_MANY:
+        yield f"refused: {sent.writer} is sent again after a {before.status}"
+    elif not stage.lives[sent.client].life.waits:
+        yield f"limited: {sent.writer} is sent again by {sent.client}, which does not wait"
+    elif sent.started < (before.ended or 0.0) + RETRY_AFTER - TIE:
+        yield f"limited: {sent.writer} is sent again before Retry-After"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock, patch
 
+from invsvc_async.writes.new_intent import intent_of
 from tests.interleavings.loop import RUN, START, Stuck
 from tests.walk.journals import WalkConnection, WalkWriter
 from tests.walk.judge import broken
@@ -16,6 +17,7 @@ from tests.walk.stage import WalkStage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from invsvc_async.reconcile.intent import Intent
     from tests.walk.program import Program
 
 _STORAGE = "invsvc_async.storage"
@@ -31,14 +33,23 @@ def _world(stage: WalkStage) -> Iterator[None]:
     def now() -> float:
         return stage.wall_time(RUN.get().partition("/")[0])
 
+    def noted(*given: Any) -> Intent:
+        intent = intent_of(*given)
+        if intent.nonce is None:
+            stage.note_intent(intent)
+        return intent
+
+    writer = type("StagedWriter", (WalkWriter,), {"stage": stage})
     with ExitStack() as stack:
         for name, value in (
-            ("invsvc_async.durable.store.sqlite.Writer", WalkWriter),
-            ("invsvc_async.outbox.application_file.Writer", WalkWriter),
+            ("invsvc_async.durable.store.sqlite.Writer", writer),
+            ("invsvc_async.outbox.application_file.Writer", writer),
             ("invsvc_async.durable.store.sqlite.LockedConnection", WalkConnection),
             ("invsvc_async.durable.entries.weakref", _NO_FINALIZERS),
             ("invsvc_async.durable.journal_life.weakref", _NO_FINALIZERS),
             (f"{_STORAGE}.postgres_pool._PAUSE", 0.0),
+            ("invsvc_async.writes.driver.intent_of", noted),
+            ("invsvc_async.writes.write.intent_of", noted),
         ):
             stack.enter_context(patch(name, value))
         stack.enter_context(patch.object(time, "time", now))

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Journal = Literal["file", "database"]
-Use = Literal["keys", "batch", "outbox"]
+Use = Literal["keys", "batch", "outbox", "writes"]
 Kind = Literal["rename", "change", "create", "remove"]
 
 How = Literal["kill", "cancel", "close", "drop", "raise", "freeze"]
+Then = Literal["again", "settle", "resume"]
 
 
 class Write(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,6 +47,24 @@ class End(msgspec.Struct, frozen=True, omit_defaults=True):
     function: str = ""
 
 
+class Cut(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    An await that is cancelled, and what its application does next.
+
+    The await is that of the write under *key*; of a recovery, or of a batch, if there is none. It is cancelled
+    *at* so many seconds after its beginning; if *step* or *commit* is set, just before that step of its process,
+    or commit to its journal, from then on. After a *pause* in seconds, the application awaits the same object *again*, or settles or resumes the
+    intent that the client has left open.
+    """
+
+    key: str = ""
+    at: float = 0.0
+    step: int | None = None
+    commit: int | None = None
+    pause: float = 0.0
+    then: Then = "again"
+
+
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process: which keys it runs, how, and when."""
 
@@ -65,6 +84,13 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     recovers: bool = False  # before its work, it takes over what others have left
     # s after its work that it prunes what is older than an hour
     prunes: float | None = None
+    # awaits that are cancelled, those of one key one after the other
+    cuts: tuple[Cut, ...] = ()
+    bare: bool = False  # its client has no journal
+    waits: bool = False  # it waits when the service limits its rate
+    resumes: bool = (
+        False  # it resumes what others have handed over, instead of settling it
+    )
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,11 +119,20 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         """How much of it there is: what shrinking makes smaller."""
         ends = sum(life.end is not None for life in self.lives)
         runs = sum(
-            len(life.keys) + len(life.cancels) + len(life.lost) + len(life.slow)
+            len(life.keys)
+            + len(life.cancels)
+            + len(life.cuts)
+            + len(life.lost)
+            + len(life.slow)
             for life in self.lives
         )
         clocks = len(self.wall) + sum(
-            len(life.wall) + (life.prunes is not None) + life.recovers
+            len(life.wall)
+            + (life.prunes is not None)
+            + life.recovers
+            + life.bare
+            + life.waits
+            + life.resumes
             for life in self.lives
         )
         fates = sum(len(fates) for fates in self.fates.values()) + len(self.reads)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 IN_PART = "500 in part"  # an update of several fields stores only some of them
+LIMITED = "limited"  # with ``Retry-After``
+RETRY_AFTER = 2  # s
+FATES.setdefault(LIMITED, Fate(LIMITED, 429, None))
 FATES.setdefault(IN_PART, Fate(IN_PART, 500, EFFECT, window=SHORT))
 
 

@@ -44,7 +44,11 @@ def _smaller(program: Program) -> Iterator[Program]:
     yield from _plainer_world(program)
     yield from _fewer_fates(program)
     for life in program.lives:
-        for simpler in (*_simpler_end(life), *_simpler(life)):
+        for simpler in (
+            *_simpler_end(life),
+            *_simpler(life),
+            *_simpler_cuts(life),
+        ):
             yield replace(
                 program,
                 lives=tuple(
@@ -112,6 +116,7 @@ def _without_key(program: Program, key: str) -> Program:
             life,
             keys=tuple(each for each in life.keys if each != key),
             cancels=tuple(each for each in life.cancels if each[0] != key),
+            cuts=tuple(each for each in life.cuts if each.key != key),
         )
         for life in program.lives
     )
@@ -133,12 +138,22 @@ def _simpler_end(life: Life) -> Iterator[Life]:
         yield replace(life, end=End(life.end.how, at=0.3))
 
 
+def _simpler_cuts(life: Life) -> Iterator[Life]:
+    for number, cut in enumerate(life.cuts):
+        for simpler in (replace(cut, pause=0.0), replace(cut, then="again")):
+            if simpler != cut:
+                yield replace(
+                    life,
+                    cuts=(*life.cuts[:number], simpler, *life.cuts[number + 1 :]),
+                )
+
+
 def _simpler(life: Life) -> Iterator[Life]:
-    for name in ("cancels", "wall", "lost", "slow"):
+    for name in ("cancels", "cuts", "wall", "lost", "slow"):
         values = getattr(life, name)
         for number in range(len(values)):
             yield replace(life, **{name: values[:number] + values[number + 1 :]})
-    for name in ("prunes", "recovers", "deadline", "gap"):
+    for name in ("prunes", "recovers", "deadline", "gap", "bare", "waits", "resumes"):
         if getattr(life, name) != getattr(LIFE, name):
             yield replace(life, **{name: getattr(LIFE, name)})
     if life.name != "last":

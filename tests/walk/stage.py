@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.conformance.reasons import Told
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator.stores import Stores
 from tests.exhaustive.batches.stage import FROZEN, BatchStage
 from tests.interleavings.loop import START
@@ -19,19 +20,30 @@ from tests.interleavings.service import SERVER
 from tests.walk.errors import SILENT_ERRORS
 from tests.walk.journals import WalkDatabase, WalkFile
 from tests.walk.loop import WalkLoop
-from tests.walk.process import Process
+from tests.walk.process import Due, Process
 from tests.walk.program import Life, Program, offset
 from tests.walk.service import WalkService
 from tests.walk.signals import Signal, SoftLimitError
 from tests.walk.uses import USES, Heard
-from tests.walk.wire import Fates, WalkWire, hook_id, made_by, seed
+from tests.walk.wire import (
+    Fates,
+    WalkWire,
+    hook_id,
+    is_refused,
+    made_by,
+    seed,
+    writer_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from invsvc_async.batch.result import Result
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from tests.interleavings.execution import Member
+    from tests.interleavings.service import Sent
+    from tests.walk.program import Cut
 
 # s that a transaction takes at least and at most, before and after its commit
 QUICK = (0.0005, 0.004)
@@ -61,6 +73,12 @@ class WalkStage(BatchStage):
     )  # what was being sent when its process was hit: when
     # when a process before the last one was hit, or was gone, whoever was told
     had_verdict: set[str] = attrs.field(factory=set)
+    # by the identity of an intent without a key
+    writers: dict[str, str] = attrs.field(factory=dict)
+    # what clients had left open at the end of their processes, by writer
+    handed: dict[str, Intent] = attrs.field(factory=dict)
+    # the writes that the journal has at the end
+    stored_at_end: dict[str, int] = attrs.field(factory=dict)
     _chance: Random = attrs.field(factory=Random)
     _limited: set[asyncio.Task[Any] | None] = attrs.field(factory=set)
 
@@ -104,6 +122,7 @@ class WalkStage(BatchStage):
 
     def transaction(self, run: str) -> tuple[float, float, bool]:
         """Return how long a transaction takes before and after its commit, and whether its reply is lost."""
+        self.before_commit(run)
         process = self.lives[run.partition("/")[0]]
         number, process.transactions = process.transactions, process.transactions + 1
         before, after = USUAL, USUAL
@@ -112,6 +131,15 @@ class WalkStage(BatchStage):
         if number in process.life.slow:
             after = SLOW
         return before, after, number in process.life.lost
+
+    def before_commit(self, run: str) -> None:
+        """Let happen what is due before a commit of a process."""
+        process = self.lives.get(run.partition("/")[0])
+        if process is None:
+            return  # the history is over
+        process.commits += 1
+        if process.hit is None:
+            process.happen("commit", process.commits)
 
     # --- its course
 
@@ -141,7 +169,11 @@ class WalkStage(BatchStage):
     def member(self, life: Life, **how: Any) -> Member:
         """Return the client of a process."""
         member = self.client(
-            life.name, program=self.program.use, deadline=life.deadline, **how
+            life.name,
+            program=self.program.use,
+            deadline=life.deadline,
+            wait_when_limited=life.waits,
+            **how,
         )
         wire = WalkWire(self.service, life.name)
         wire.stage = self
@@ -158,6 +190,7 @@ class WalkStage(BatchStage):
         process = self.lives.get(name)
         if process is None or process.hit is not None or process.ended is not None:
             return False
+        process.happen("step", steps)
         end = process.life.end
         if end is None or end.how == "raise" or end.step is None or steps < end.step:
             return False
@@ -180,7 +213,12 @@ class WalkStage(BatchStage):
 
     def made(self, process: Process, key: str) -> Any:  # Any: of any operation
         """Return the write under *key*, as *process* makes it."""
-        return made_by(process.member, self.program, self.program.write(key)).keyed(key)
+        return self.made_without_key(process, key).keyed(key)
+
+    # Any: as in made
+    def made_without_key(self, process: Process, key: str) -> Any:
+        """Return the write that the program calls *key*, without a key of its own."""
+        return made_by(process.member, self.program, self.program.write(key))
 
     def unsettled(self, process: Process) -> list[str]:
         """Return which of the keys of *process* have no verdict that another run would leave as it is."""
@@ -190,6 +228,13 @@ class WalkStage(BatchStage):
             for key in process.life.keys
             if key not in last or not last[key].is_settled
         ]
+
+    def has_verdict(self, key: str) -> bool:
+        """Return whether somebody was told what became of the write *key*."""
+        return any(
+            told.writer == key and told.verdict is not Verdict.UNKNOWN
+            for told in self.told
+        )
 
     @contextmanager
     def limited(self, process: Process, key: str) -> Iterator[None]:
@@ -216,6 +261,46 @@ class WalkStage(BatchStage):
         if process.hit is None and not task.done():
             self._limited.add(task)
             task.cancel()
+
+    @contextmanager
+    def cut_short(self, process: Process, cut: Cut | None) -> Iterator[list[float]]:
+        """
+        Cancel the block, which is an await, as *cut* says; the block yields when, once that has happened.
+
+        The task of the block goes on after it.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled: list[float] = []
+
+        def cancel() -> None:
+            if process.hit is None and not task.done() and not cancelled:
+                cancelled.append(self.loop.now)
+                task.cancel()
+
+        withdraw = self._when(process, cut, cancel)
+        try:
+            yield cancelled
+        except asyncio.CancelledError:
+            if not cancelled or task.uncancel():
+                raise
+        finally:
+            withdraw()
+
+    def _when(
+        self, process: Process, cut: Cut | None, act: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Call *act* when *cut* says so; return what withdraws that."""
+        if cut is None:
+            return _nothing
+        if cut.step is not None:
+            due = Due("step", self.loop.steps[process.name] + cut.step, act)
+        elif cut.commit is not None:
+            due = Due("commit", process.commits + cut.commit, act)
+        else:
+            return self.loop.call_later(cut.at, act, context=Context()).cancel
+        process.due.append(due)
+        return lambda: process.due.remove(due) if due in process.due else None
 
     # --- what is noted
 
@@ -246,6 +331,69 @@ class WalkStage(BatchStage):
                 Told.of_result(result, at=self.loop.now),
             )
         )
+
+    def note_intent(self, intent: Intent) -> None:
+        """Note which write of the program *intent* is of."""
+        self.writers[intent.identity] = self.writer_in(intent)
+
+    def writer_in(self, intent: Intent) -> str:
+        """Return which write of the program *intent* is of."""
+        if isinstance(intent.body, dict):
+            return writer_of(intent.body)
+        return self.removers[f"/webhooks/{intent.path['id']}"]
+
+    def open_here(self, process: Process) -> dict[str, Intent]:
+        """Return the intents that the client of *process* has left open, by writer."""
+        unsettled = process.member.client.unsettled
+        return {self.writer_in(intent): intent for intent in unsettled}
+
+    def stored(self) -> dict[str, int]:
+        """Return the states of the writes that the journal has now."""
+        rows = self.journal.fetch("SELECT key, state FROM {s}entries")
+        return {self._key_of(name): state for name, state in rows}
+
+    def judge_cut(self, process: Process, key: str, cancelled_at: float) -> None:
+        """Judge what is kept of an await of the write *key* that was just cancelled."""
+        if process.hit is not None or self.has_been_signalled(process):
+            return
+        if self.loop.now > cancelled_at:
+            self.wrong.append(f"kept: the cancellation of {key} is not prompt")
+        opened = self.open_here(process)
+        may_have_effect = any(
+            sent.writer == key and not is_refused(sent) for sent in self.service.sends
+        )
+        if may_have_effect and key not in opened and key not in self.stored():
+            self.wrong.append(
+                f"kept: {key} was sent, its await is cancelled by {process.name}, and nobody has its intent"
+            )
+        if not may_have_effect and key in opened and key not in self.handed:
+            self.wrong.append(
+                f"kept: nothing of {key} can have an effect, and {process.name} has it as unsettled"
+            )
+
+    def judge_told(self, process: Process, key: str, verdict: Verdict) -> None:
+        """Judge what is kept of a write whose *verdict* was just told."""
+        is_open = key in self.open_here(process)
+        if is_open is not (verdict is Verdict.UNKNOWN):
+            self.wrong.append(
+                f"kept: {process.name} is told that {key} is {verdict}, and unsettled is {is_open}"
+            )
+
+    def has_been_signalled(self, process: Process) -> bool:
+        """Return whether a signal handler has raised in *process*."""
+        signal = self.loop.signals.get(process.name)
+        return signal is not None and signal.is_over
+
+    def knows_of(self, sent: Sent, writer: str, client: str) -> bool:
+        """Return whether the process *client* has to know of *sent* when it sends *writer*."""
+        if (
+            self.program.use != "writes"
+            or client in (sent.client, "")
+            or writer == sent.writer
+        ):
+            return True
+        lives = (self.lives[sent.client].life, self.lives[client].life)
+        return self.program.journal == "file" and not any(life.bare for life in lives)
 
     # --- ends from outside
 
@@ -343,6 +491,7 @@ class WalkStage(BatchStage):
                 if process.ended is None:
                     process.use.drop()
             self.states = self._read()
+            self.stored_at_end = self.stored()
         finally:
             self.journal.close()
 
@@ -354,7 +503,7 @@ class WalkStage(BatchStage):
         }
 
     def _key_of(self, name: str) -> str:
-        return USES[self.program.use].key_of(name)
+        return self.writers.get(name) or USES[self.program.use].key_of(name)
 
 
 def _half() -> float:

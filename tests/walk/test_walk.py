@@ -1,5 +1,5 @@
 """
-Programs of keyed writes, batches and outboxes, drawn at random.
+Programs of writes, batches and outboxes, drawn at random.
 
 Here the first ones are walked; ``nox -s walk`` walks on.
 """
@@ -26,7 +26,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 MANY = {"file": 60, "database": 25}  # histories
 
 
-@pytest.mark.parametrize("use", ["keys", "batch", "outbox"])
+@pytest.mark.parametrize("use", ["keys", "batch", "outbox", "writes"])
 @pytest.mark.parametrize("journal", ["file", "database"])
 def test_walk(journal, use):
     """No program among the first ones breaks a rule."""
@@ -51,7 +51,7 @@ def test_program(file):
 @pytest.mark.parametrize("journal", ["file", "database"])
 def test_same_history(journal, tmp_path):
     """A program that was stored makes the same history again."""
-    program = Asked(journals=(journal,), uses=("keys", "batch")).program(7)
+    program = Asked(journals=(journal,), uses=("keys", "batch", "writes")).program(7)
     file = tmp_path / "program.json"
     file.write_text(text_of(program))
 

@@ -1,10 +1,11 @@
-"""What the processes of a program use: keys of a journal, a batch, or an outbox."""
+"""What the processes of a program use: keys of a journal, a batch, an outbox, or writes without keys."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from unittest.mock import patch
 
 import attrs
@@ -23,16 +24,21 @@ from tests.support.inline_writer import InlineWriter
 from tests.walk.errors import SILENT_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from invsvc_async.batch.result import Result
     from invsvc_async.conformance.reasons import Told
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from tests.walk.process import Process
+    from tests.walk.program import Then
     from tests.walk.stage import WalkStage
 
 AN_HOUR = 3600.0  # s
 ROUNDS = 4  # how often the last process runs what has no final verdict
 GRACE = 0.5  # s that a process that is stopped gives to what is under way
 APART = 0.05  # s between the beginnings of runs
+SILENT = 3.0  # s: after that, a process that gives no sign of life counts as dead
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 
 
@@ -83,17 +89,20 @@ class Use(Protocol):
 
 
 @attrs.define(eq=False)
-class Keyed:
-    """Keys of the journal of a client."""
+class _OfClient:
+    """Writes that a client awaits."""
 
     kind: ClassVar = "journal"
     stage: WalkStage
     process: Process
-    store: Any
+    store: Any  # None: it has no journal
 
     @classmethod
-    def of(cls, stage: WalkStage, process: Process) -> Keyed:
+    def of(cls, stage: WalkStage, process: Process) -> Self:
         life = process.life
+        if life.bare:
+            process.member = stage.member(life)
+            return cls(stage, process, None)
         store = stage.journal.store(f"{life.name}/run", cls.kind)
         with patch("invsvc_async.durable.journal.store_at", lambda *_: store):
             journal = ClientJournal("postgresql://walk?namespace=walk")
@@ -106,19 +115,8 @@ class Keyed:
         return key_in(name)
 
     def drop(self) -> None:
-        self.store.drop()
-
-    async def live(self, process: Process) -> None:
-        life = process.life
-        async with process.member.client:
-            if life.recovers:
-                await self._recover()
-            await self._round([*life.keys])
-            if life.prunes is not None:
-                await self._prune(life.prunes)
-            for _ in range(ROUNDS - 1 if life.name == "last" else 0):
-                if keys := self.stage.unsettled(process):
-                    await self._round(keys)
+        if self.store is not None:
+            self.store.drop()
 
     async def close(self) -> None:
         await self.process.member.client.aclose()
@@ -143,29 +141,162 @@ class Keyed:
                 await asyncio.wait(tasks)
 
     async def _run(self, key: str) -> None:
-        stage, process = self.stage, self.process
-        begun = stage.note_asked(process, key)
-        write = stage.made(process, key)
-        with stage.limited(process, key):
-            try:
-                outcome = await write.outcome()
-            except SILENT_ERRORS as error:
-                stage.note_error(process, key, error)
-            else:
-                stage.note_outcome(process, key, begun, outcome)
+        raise NotImplementedError
 
     async def _recover(self) -> None:
+        for cut in self.process.cuts(""):
+            with self.stage.cut_short(self.process, cut) as cancelled:
+                await self._recover_once()
+            if not cancelled:
+                return
+            await asyncio.sleep(0.0 if cut is None else cut.pause)
+
+    async def _recover_once(self) -> None:
         begun = self.stage.loop.now
         with suppress(*SILENT_ERRORS):
             for outcome in await self.process.member.client.recover(same_mode=True):
                 self.stage.note_outcome(
-                    self.process, outcome.started_as.key, begun, outcome
+                    self.process, self._writer(outcome), begun, outcome
                 )
+
+    def _writer(self, outcome: Outcome[Any]) -> str:
+        return outcome.started_as.key
+
+
+class Keyed(_OfClient):
+    """Keys of the journal of a client."""
+
+    async def live(self, process: Process) -> None:
+        life = process.life
+        async with process.member.client:
+            if life.recovers:
+                await self._recover()
+            await self._round([*life.keys])
+            if life.prunes is not None:
+                await self._prune(life.prunes)
+            for _ in range(ROUNDS - 1 if life.name == "last" else 0):
+                if keys := self.stage.unsettled(process):
+                    await self._round(keys)
+
+    async def _run(self, key: str) -> None:
+        stage, process = self.stage, self.process
+        stage.note_asked(process, key)
+        write = stage.made(process, key)
+        with stage.limited(process, key):
+            for cut in process.cuts(key):
+                with stage.cut_short(process, cut) as cancelled:
+                    await self._await(key, write)
+                if not cancelled:
+                    return
+                await asyncio.sleep(0.0 if cut is None else cut.pause)
+
+    async def _await(self, key: str, write: Any) -> None:
+        stage, process, begun = self.stage, self.process, self.stage.loop.now
+        try:
+            outcome = await write.outcome()
+        except SILENT_ERRORS as error:
+            stage.note_error(process, key, error)
+        else:
+            stage.note_outcome(process, key, begun, outcome)
 
     async def _prune(self, pause: float) -> None:
         await asyncio.sleep(pause)
         with suppress(*SILENT_ERRORS):
             await self.process.member.client.prune(older_than=AN_HOUR)
+
+
+class Unkeyed(_OfClient):
+    """
+    Writes without keys of a client, which may have a journal.
+
+    What its client has left open at the end, a process hands over to the last one, as an application does that
+    stores ``client.unsettled``.
+    """
+
+    @staticmethod
+    def key_of(name: str) -> str:
+        return name
+
+    async def live(self, process: Process) -> None:
+        stage, life = self.stage, process.life
+        try:
+            async with process.member.client:
+                if life.recovers and not life.bare:
+                    await self._recover()
+                if life.name == "last":
+                    await self._take_up()
+                await self._round([*life.keys])
+                if life.name == "last":
+                    await self._settle_all()
+        finally:
+            if process.ended is None:
+                stage.handed.update(stage.open_here(process))
+
+    async def _take_up(self) -> None:
+        """Settle or resume what others have handed over, unless its verdict is known by now."""
+        stage, client = self.stage, self.process.member.client
+        for key, intent in [*stage.handed.items()]:
+            if stage.has_verdict(key):
+                continue
+            act = partial(client.settle, intent, same_mode=True)
+            if self.process.life.resumes:
+                act = client.resume(intent, same_mode=True).outcome
+            await self._act(key, act)
+
+    async def _settle_all(self) -> None:
+        """Settle what this client has left open, and what others have left in the journal, until nothing is."""
+        stage, process = self.stage, self.process
+        for _ in range(ROUNDS):
+            for key, intent in stage.open_here(process).items():
+                act = partial(process.member.client.settle, intent, same_mode=True)
+                await self._act(key, act)
+            if not process.life.bare:
+                await self._recover()
+            if not stage.open_here(process) and not stage.stored():
+                return
+            await asyncio.sleep(SILENT)
+
+    async def _run(self, key: str) -> None:
+        self.stage.note_asked(self.process, key)
+        write = self.stage.made_without_key(self.process, key)
+        await self._act(key, write.outcome)
+
+    async def _act(self, key: str, act: Callable[[], Awaitable[Outcome[Any]]]) -> None:
+        """Await the outcome of a write, as often as it is cancelled."""
+        stage, process, begun = self.stage, self.process, self.stage.loop.now
+        for cut in process.cuts(key):
+            with stage.cut_short(process, cut) as cancelled:
+                await self._hear(key, act, begun)
+            if not cancelled or cut is None:
+                return
+            stage.judge_cut(process, key, cancelled[0])
+            await asyncio.sleep(cut.pause)
+            intent = stage.open_here(process).get(key)
+            if intent is not None and cut.then != "again":
+                act = self._taking_up(intent, cut.then)
+
+    def _taking_up(
+        self, intent: Intent, how: Then
+    ) -> Callable[[], Awaitable[Outcome[Any]]]:
+        client = self.process.member.client
+        if how == "settle":
+            return partial(client.settle, intent, same_mode=True)
+        return client.resume(intent, same_mode=True).outcome  # type: ignore[no-any-return]
+
+    async def _hear(
+        self, key: str, act: Callable[[], Awaitable[Outcome[Any]]], begun: float
+    ) -> None:
+        stage, process = self.stage, self.process
+        try:
+            outcome = await act()
+        except SILENT_ERRORS as error:
+            stage.note_error(process, key, error)
+        else:
+            stage.note_outcome(process, key, begun, outcome)
+            stage.judge_told(process, key, outcome.verdict)
+
+    def _writer(self, outcome: Outcome[Any]) -> str:
+        return self.stage.writer_in(outcome.started_as)
 
 
 def _sending(process: Process) -> Sending:
@@ -217,17 +348,27 @@ class InBatch:
         await self.batch.stop(GRACE)
 
     async def _take(self, keys: tuple[str, ...]) -> None:
-        stage, process, begun = self.stage, self.process, self.stage.loop.now
+        for cut in self.process.cuts(""):
+            begun, run = self.stage.loop.now, self.batch.run(self._writes(keys))
+            with self.stage.cut_short(self.process, cut) as cancelled:
+                await self._hear(run, begun)
+            if not cancelled:
+                return
+            await asyncio.sleep(0.0 if cut is None else cut.pause)
+            await self._hear(
+                run, begun
+            )  # its rest; then what is left is for another run
 
-        async def writes() -> AsyncIterator[Any]:
-            for key in keys:
-                stage.note_asked(process, key)
-                yield stage.made(process, key)
-                if process.life.how == "apart":
-                    await asyncio.sleep(APART)
+    async def _hear(self, run: AsyncIterator[Result], begun: float) -> None:
+        async for result in run:
+            self.stage.note_result(self.process, begun, result)
 
-        async for result in self.batch.run(writes()):
-            stage.note_result(process, begun, result)
+    async def _writes(self, keys: tuple[str, ...]) -> AsyncIterator[Any]:
+        for key in keys:
+            self.stage.note_asked(self.process, key)
+            yield self.stage.made(self.process, key)
+            if self.process.life.how == "apart":
+                await asyncio.sleep(APART)
 
 
 @attrs.define(eq=False)
@@ -302,11 +443,18 @@ class InOutbox:
                 await asyncio.gather(*(self._wait(key, begun) for key in keys))
 
     async def _wait(self, key: str, begun: float) -> None:
-        self.stage.note_outcome(self.process, key, begun, await self.outbox.wait(key))
+        stage, process = self.stage, self.process
+        for cut in process.cuts(key):
+            with stage.cut_short(process, cut) as cancelled:
+                stage.note_outcome(process, key, begun, await self.outbox.wait(key))
+            if not cancelled:
+                return
+            await asyncio.sleep(0.0 if cut is None else cut.pause)
 
 
-USES: dict[str, type[Keyed | InBatch | InOutbox]] = {
+USES: dict[str, type[Keyed | InBatch | InOutbox | Unkeyed]] = {
     "keys": Keyed,
     "batch": InBatch,
     "outbox": InOutbox,
+    "writes": Unkeyed,
 }

@@ -6,22 +6,30 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from multidict import CIMultiDict, CIMultiDictProxy
+
 from invsvc_async.reconcile.compare import url_key
 from tests.interleavings.actions import EVENTS
 from tests.interleavings.service import WRITER, thing_of as request_thing
 from tests.interleavings.wire import Wire
+from tests.walk.service import RETRY_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from invsvc_async.transport.exchange import Exchange
     from tests.interleavings.execution import Member
+    from tests.interleavings.service import Sent
     from tests.walk.program import Program, Write
     from tests.walk.service import WalkService
     from tests.walk.stage import WalkStage
 
 
 THINGS = 3  # of each kind
+HTTP_CLIENT, TOO_MANY, HTTP_SERVER = 400, 429, 500
+_LIMITED = CIMultiDictProxy(
+    CIMultiDict({"Content-Type": "application/json", "Retry-After": str(RETRY_AFTER)})
+)
 # What services store in other words.
 RICH = " A\u0308rger &amp; <b>co</b> \U0001f600 x\u200by abcd1234efgh5678 "
 # What lengthens a text: it is there before, and more is sent. Others show that longer ones are kept.
@@ -32,7 +40,7 @@ LONG = "a text that is long enough"
 class Fates:
     """What the program says becomes of each request, in the form of a schedule."""
 
-    READS: ClassVar = ("ok", "slow", "failed")
+    READS: ClassVar = ("ok", "slow", "failed", "denied")
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -64,6 +72,11 @@ class WalkWire(Wire):
         if isinstance(data, list):
             data = self.stage.service.listed(data)
         super()._answer(exchange, status, data, stamp)
+        if status == TOO_MANY:
+            exchange.answer_headers = _LIMITED
+            exchange.answer = exchange.answer.replace(
+                b"resource_not_found", b"rate_limit_exceeded"
+            )
 
     def _value(self, number: int) -> Any:
         value, sent = super()._value(number), self.service.sends[number]
@@ -89,6 +102,12 @@ class WalkWire(Wire):
 def writer_of(body: dict[str, Any]) -> str:
     """Return the key of the write with this *body*."""
     return str(body.get("name") or body["description"]).split()[0]
+
+
+def is_refused(sent: Sent) -> bool:
+    """Return whether the service has refused *sent*, so that it has no effect."""
+    status = sent.status
+    return status is not None and HTTP_CLIENT <= status < HTTP_SERVER
 
 
 def hook_id(thing: int) -> str:
