@@ -15,7 +15,6 @@ from typing import (
     Literal,
     Self,
     TypeAlias,
-    TypedDict,
     Unpack,
     cast,
 )
@@ -33,7 +32,7 @@ from invsvc_async.errors import (
     TransportError,
     takes_secrets,
 )
-from invsvc_async.models.common import UNSET, Unset
+from invsvc_async.models.unset import UNSET, Unset
 from invsvc_async.settings import (
     ParameterNames,
     ReadRetries,
@@ -66,6 +65,11 @@ if TYPE_CHECKING:
 
     import aiohttp
 
+    from invsvc_async.client_arguments import (
+        ClientArguments as ClientArguments,  # noqa: PLC0414 - exported
+        ClientKeywords as ClientKeywords,  # noqa: PLC0414 - exported
+        ClientSettings as ClientSettings,  # noqa: PLC0414 - exported
+    )
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.durable.keys import Keys
@@ -115,48 +119,11 @@ def _resource(what: str) -> Any:  # Any: the attribute names the class
     return lazy
 
 
-class ClientKeywords(TypedDict, total=False):
-    """The arguments of ``Client`` after ``base_url`` and ``credential``. Each may be left out."""
-
-    team: str | None
-    timeout: Timeouts
-    reads: ReadRetries
-    reconcile: ReconcilePolicy
-    names: ParameterNames
-    max_concurrency: int | Literal["adaptive"]
-    rate: float | None
-    max_response_bytes: int
-    journal: str | Path | Journal | None
-    session: aiohttp.ClientSession | None
-    ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None
-    headers: Mapping[str, str] | None
-    user_agent: str | None
-    trust_env: bool
-    proxy: str | None
-    allow_insecure_http: bool
-    on_attempt: Callable[[AttemptReport], None] | None
-    on_decision: Callable[[DecisionReport], None] | None
-    on_unsettled: Callable[[Intent], None] | None
-    on_secret: Callable[[str, Webhook], Awaitable[None] | None] | None
-    clock: Clock | None
-
-
-class ClientSettings(ClientKeywords, total=False):
-    """
-    The arguments of ``Client`` for functions that pass them on: ``**settings: Unpack[ClientSettings]``.
-
-    Each may be left out; what the environment and a profile give stands in its place.
-    """
-
-    base_url: str
-    credential: Credential | None
-
-
-class ClientArguments(ClientKeywords):
-    """All that ``Client(**arguments)`` takes; the first two are needed."""
-
-    base_url: str
-    credential: Credential
+def __getattr__(name: str) -> object:
+    """Import a type of the arguments, which a program needs only in its own annotations."""
+    if name in ("ClientArguments", "ClientKeywords", "ClientSettings"):
+        return getattr(import_module("invsvc_async.client_arguments"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Client:

@@ -180,7 +180,7 @@ def _repr_of(field: attrs.Attribute[Any], value: object) -> str:
     return field.repr(value) if callable(field.repr) else repr(value)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
 class Timeouts(_Settings):
     """
     Time limits in seconds: of one attempt, of connecting, and of a whole call with its retries.
@@ -251,7 +251,7 @@ def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) 
         _positive(settings, field, value)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
 class CallOptions(_Settings):
     """
     Options of one call, which every method of a resource takes as ``options=``.
@@ -282,7 +282,7 @@ class CallOptions(_Settings):
 CallOptions.__init__ = takes_secrets(CallOptions.__init__)  # type: ignore[method-assign]  # that of attrs
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
 class ReadRetries(_Settings):
     """
     Retries of reads: exponential backoff with full jitter; times in seconds.
@@ -299,7 +299,7 @@ class ReadRetries(_Settings):
     refund: float = attrs.field(default=0.1, validator=_not_negative)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
 class ReconcilePolicy(_Settings):
     """
     How a write is settled if its answer cannot be trusted; all times in seconds.
@@ -363,7 +363,7 @@ def warn_if_never_sent_again(policy: ReconcilePolicy, timeouts: Timeouts) -> Non
         )
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
 class ParameterNames(_Settings):
     """
     Names of the query parameters that the specification does not name.

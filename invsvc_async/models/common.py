@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from enum import Enum
 from functools import cache, reduce
 from operator import getitem
 from types import MappingProxyType
@@ -21,6 +20,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from invsvc_async.errors import NONE_CAME, FieldError
 from invsvc_async.models.portable import FieldName, Portable
+from invsvc_async.models.unset import UNSET, Unset
 
 __all__ = ["UNSET", "Meta", "Model", "Unset"]
 
@@ -28,19 +28,6 @@ M = TypeVar("M", bound="Model")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Unset(Enum):
-    """The type of ``UNSET``, the value of a field that is left out.  This differs from null."""
-
-    UNSET = "UNSET"
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET: Final = Unset.UNSET
 ABSENT: Any = UNSET  # Any: the default of fields of every type
 NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 

@@ -32,7 +32,7 @@ _UNRESERVED = frozenset(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!'()*"
 )
 _KEPT = "!#$%&'()*+,/:;=?@"  # ASCII that is not escaped
-_NOT_KEPT = re.compile(f"[^A-Za-z0-9._~{re.escape(_KEPT)}-]").search
+_NOT_KEPT = f"[^A-Za-z0-9._~{re.escape(_KEPT)}-]"
 
 
 def same(one: Wire, other: Wire) -> bool:
@@ -221,7 +221,7 @@ def _escaped(text: str) -> str:
         return character if character in _UNRESERVED else escape[0].upper()
 
     plain = re.sub(_ESCAPE, unescaped, text)
-    return quote(plain, safe=_KEPT) if _NOT_KEPT(plain) else plain
+    return quote(plain, safe=_KEPT) if re.search(_NOT_KEPT, plain) else plain
 
 
 def _without_dots(path: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-import attrs
+from msgspec import Struct
 
 __all__ = ["NO_EFFECT", "Bounds", "End", "Verdict"]
 
@@ -35,8 +35,7 @@ class Verdict(StrEnum):
 NO_EFFECT = Verdict.NOT_APPLIED, Verdict.REFUSED
 
 
-@attrs.frozen(kw_only=True)
-class Bounds:
+class Bounds(Struct, frozen=True, kw_only=True):
     """Bounds of the service's clock minus this machine's monotonic clock, in seconds."""
 
     low: float

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
 _MOST_MEMBERS = 10_000
 # What aiohttp quotes of an answer that is no HTTP, such as the end of a body with a webhook's secret.
-_QUOTED = re.compile(r"""(?<!\s)\s*(\bb)?['"].*""", re.DOTALL)
+# These are compiled at first use.
+_QUOTED = r"""(?s)(?<!\s)\s*(\bb)?['"].*"""
 # The same in an error that quotes other errors as well.
-_QUOTED_BYTES = re.compile(r"""(?<!\s)\s*\bb\\*['"].*""", re.DOTALL)
+_QUOTED_BYTES = r"""(?s)(?<!\s)\s*\bb\\*['"].*"""
 _STEP = 2**14  # bytes of a further member at once
 
 
@@ -236,13 +237,13 @@ def plain_error(error: Exception) -> Exception:
     if isinstance(error, (aiohttp.ClientResponseError, HttpProcessingError)):
         # which may be a part of the body alone
         if not isinstance(error, TransferEncodingError):
-            text = _QUOTED.sub("", error.message)
+            text = re.sub(_QUOTED, "", error.message)
     elif isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(
         error.message, str
     ):
         text = "the connection ended within the head of the answer"  # which the message would quote
     else:
-        text = _QUOTED_BYTES.sub("", str(error))
+        text = re.sub(_QUOTED_BYTES, "", str(error))
     return ConnectionError(
         f"{type(error).__name__}: {' '.join(text.split())}".rstrip(": ")
     )
