@@ -1,5 +1,5 @@
 """
-The ends of attempts, the verdicts on writes, and clock bounds.
+The ends of attempts, and the verdicts on writes.
 
 A client that only reads needs these, but not ``history``, which is slow to import.
 """
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
-
-__all__ = ["NO_EFFECT", "Bounds", "End", "Verdict"]
+__all__ = ["NO_EFFECT", "End", "Verdict"]
 
 
 class End(StrEnum):
@@ -33,10 +31,3 @@ class Verdict(StrEnum):
 
 # a write that ended so has overtaken nothing
 NO_EFFECT = Verdict.NOT_APPLIED, Verdict.REFUSED
-
-
-class Bounds(Struct, frozen=True, kw_only=True):
-    """Bounds of the service's clock minus this machine's monotonic clock, in seconds."""
-
-    low: float
-    high: float

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import attrs
 
 from invsvc_async.codec.exact_json import Wire  # noqa: TC001 - cattrs resolves the annotations
-from invsvc_async.reconcile.enums import Bounds, End, Verdict
+from invsvc_async.reconcile.enums import End, Verdict
 
 __all__ = [
     "FINDINGS",
@@ -50,6 +50,14 @@ __all__ += [
 __all__ += ["Wait"]
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """Bounds of the service's clock minus this machine's monotonic clock, in seconds."""
+
+    low: float
+    high: float
 
 
 @attrs.frozen(kw_only=True)

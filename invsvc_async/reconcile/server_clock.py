@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from invsvc_async.reconcile.enums import Bounds
-
 if TYPE_CHECKING:
     from decimal import Decimal
+
+    from invsvc_async.reconcile.history import Bounds
 
 KEPT = 600.0  # s: how long an answer's bounds are used (a quartz clock drifts by tens of ms in that time)
 _BUCKET = 60.0
@@ -46,6 +46,8 @@ def bounds_of(stamp: int, started: float, ended: float) -> tuple[float, float]:
 
 def agree(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | None:
     """Intersect bounds.  ``None`` if there are none, or if two exclude each other by more than *slack*."""
+    from invsvc_async.reconcile.history import Bounds  # which reads do not need
+
     if not lows_highs:
         return None
     lows, highs = zip(*lows_highs, strict=True)

@@ -351,6 +351,8 @@ def leave_untouched(run: WriteRun[T]) -> None:
     writes = run.core.writes
     left_open = writes.open_writes.opened(intent.identity)
     ended = writes.ended.get(intent.identity)
+    if ended is not None and ended.verdict in _CERTAIN:
+        return  # nothing of it is open, even if the journal has yet to learn that
     if left_open is None and ended is not None and not _is_older(ended.intent, intent):
         return  # another run has settled it meanwhile
     if left_open is None or _is_older(left_open, intent):
