@@ -19,9 +19,8 @@ for what there is to do, and ``next_change`` clears its event after such a look,
 event or flag            set by                             cleared by                   waited for by
 =======================  =================================  ===========================  =====================
 ``LaneNews.woken``:      ``LaneNews``, for a notice or an   ``feed``, before it reads    ``feed``
-there may be something   entry that is due;
-to send                  ``AwaitedInput.close``;
-                         ``_ended``
+there may be something   entry that is due, or
+to send                  ``AwaitedInput``; ``_ended``
 ``LaneNews.caught_up``:  ``feed``                           ``LaneNews.read_again``      ``RunInput``, before
 all lanes were read to                                                                   it reads more of the
 their ends                                                                               input
@@ -57,10 +56,11 @@ earlier open entry of its thing is behind it in what was read, and no later one 
   *read* or is in the engine.  An item that is held is open, so nothing behind it is the first.
 - An entry that was reopened, and is earlier than one in the engine, is passed over by ``LaneReader.items_of``
   until that one has ended.
-- An item that ``_add`` drops does not let later ones pass: a lane that is leaving, or was lost, stays so for
-  all items read of it, and what waits for the input makes later items of its thing wait, too
-  (``AwaitedInput``).  One case is open: if the input has the awaited write while ``_fetch`` holds such later
-  items, they are added first.  With one process, ``caught_up`` nearly always prevents that.
+- What ``_add`` drops keeps later items of its thing out, too, until its lane is read from its beginning.  A
+  ``Lane`` that is leaving, or was lost, stays so: all that was read of it is dropped, and if it is acquired
+  anew, it is read from its beginning.  What waits for the input does not begin as soon as the input has its
+  write, since ``_fetch`` may hold later items of the thing: ``AwaitedInput`` holds all of them back until
+  that read.
 - In the engine, a thing has one line (``RunItems``), in the order in which its items were added.
 """
 

@@ -55,6 +55,9 @@ class LaneReader:
         """Return the next entries of *lanes* that may be sent by now, and are not under way here."""
         # Again if all that was found waits behind entries that are not due.
         while places := self._places.begin_fetch(lanes):
+            for lane, place in places.items():
+                if place == 0:
+                    self._awaited_input.read_anew(lane)
             each = ceil(_AT_ONCE / len(places))
             found = await self._store.open_in(places, list(self._held), each)
             self._places.end_fetch(places, found, each)
