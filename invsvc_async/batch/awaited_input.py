@@ -24,8 +24,8 @@ class AwaitedInput:
     at its end, none waits: an entry that is not in the input is settled without its reader.
 
     The input does not end the waiting itself: it makes the lane be read again from its beginning, and only
-    that read ends it (``read_anew``). Until then, what was read before may have later entries of the thing,
-    and these would be sent before those that waited.
+    that read ends it (``read_anew``). What was read before may have later entries of the thing: these would
+    be sent before those that waited.
     """
 
     def __init__(self, leases: Leases, news: LaneNews, *, is_open: bool) -> None:
