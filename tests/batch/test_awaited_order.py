@@ -16,7 +16,7 @@ from tests.batch.writing import SECRETS, all_of, creates, shelve
 
 pytestmark = pytest.mark.one_python
 
-BESIDE = 5  # creates between two of the mappings
+BESIDE = 2  # creates of each team behind each mapping: so few that the team of the mappings has its turn
 
 
 async def absent(_client, _intent):
@@ -68,8 +68,8 @@ async def test_reader_that_comes_while_later_writes_are_held(
     async def at_once(_self):
         await asyncio.sleep(0)
 
-    # reaches: so it is with other workers, which may need more of the input. With two of them, chance decides
-    # which one has the lane of the mappings.
+    # With two workers, chance would decide which one has the lane of the mappings.
+    # reaches: the input is read as if other workers needed more of it
     monkeypatch.setattr(RunInput, "_until_wanted", at_once)
     await shelve_mappings(service, client, journal, teams)
     service.latency = 0.15  # longer than between two looks for teams
