@@ -62,6 +62,8 @@ whose transaction commits late, may come too late for that.
   anew, it is read from its beginning.  What waits for the input goes on waiting when the input has its
   write, since ``_fetch`` may have yet to add later items of the thing: ``AwaitedInput`` holds all of them
   back until that read.
+- What is behind an entry that is not due is moved aside, and its lane read again from there
+  (``LaneReader``): what could not be moved, because that entry was dropped, comes before what follows it.
 - In the engine, a thing has one line (``RunItems``), in the order in which its items were added.
 """
 
