@@ -21,8 +21,11 @@ class AwaitedInput:
 
     An entry has only the name of its reader. While the input ``is_open``, an entry that lacks its reader
     waits for the write of the input with its key, and so do all later entries of its thing. Once the input is
-    at its end, none waits: an entry that is not in the input is settled without its reader. When entries need
-    not wait any more, the lanes of this process are read again.
+    at its end, none waits: an entry that is not in the input is settled without its reader.
+
+    The input does not end the waiting itself: it makes the lane be read again from its beginning, and only
+    that read ends it (``read_anew``). What was read before may have later entries of the thing: these would
+    be sent before those that waited.
     """
 
     def __init__(self, leases: Leases, news: LaneNews, *, is_open: bool) -> None:
@@ -30,33 +33,42 @@ class AwaitedInput:
         self._news = news
         self.is_open: bool = is_open
         self._asked: OrderedDict[str, Asked] = OrderedDict()  # by key; the oldest go
-        # by thing, or key without one: the key that may not begin yet
-        self._waiting: dict[str, str] = {}
+        # By lane, what may not begin: things, or keys of entries without one.
+        self._waiting: dict[int, set[str]] = {}
+        # By lane, the keys of the writes of the input that these wait for.
+        self._awaited: dict[int, set[str]] = {}
+
+    # --- the input
 
     def get(self, key: str) -> Asked | None:
         """Return what is kept of the write of *key*."""
         return self._asked.get(key)
 
     def keep(self, asked: Asked) -> None:
-        """Keep *asked* if an entry waited for *asked*, or it has readers, or it is new in an own lane."""
+        """Keep *asked* if an entry waits for *asked*, or it has readers, or it is new in an own lane."""
         is_new_here = asked.entry is not None and asked.entry.lane in self._leases.lanes
-        has_waited = self._release(asked.key)
+        lanes = [lane for lane, keys in self._awaited.items() if asked.key in keys]
         has_reader = asked.spec.reader is not None or callable(
             asked.spec.policy.journey_reader
         )
-        if has_waited or is_new_here or has_reader:
+        if lanes or is_new_here or has_reader:
             self._asked[asked.key] = asked
             if len(self._asked) > _KEPT:
                 self._asked.popitem(last=False)
-        if has_waited:
-            self._news.read_again(self._leases.lanes)
+        if lanes:
+            self._news.read_again(lanes)
 
     def close(self) -> None:
-        """Wait for no readers any more."""
+        """Let nothing wait any more: the input is at its end."""
         self.is_open = False
-        if self._release(None):
-            self._news.read_again(self._leases.lanes)
-        self._news.woken.set()
+        self._news.read_again(self._waiting)
+
+    # --- the entries
+
+    def read_anew(self, lane: int) -> None:
+        """Let nothing in *lane* wait any more: it is now read from its beginning, and shows what has to."""
+        self._waiting.pop(lane, None)
+        self._awaited.pop(lane, None)
 
     def hold_back(self, item: Item) -> bool:
         """
@@ -64,10 +76,15 @@ class AwaitedInput:
 
         An item that need not wait gets its readers from what is kept of the input.
         """
+        lane = item.lane.number
         name = item.entry.thing or item.entry.key
-        if name not in self._waiting and self._is_complete(item):
+        waiting = self._waiting.setdefault(lane, set())
+        if name in waiting:
+            return True
+        if self._is_complete(item):
             return False
-        self._waiting.setdefault(name, item.entry.key)
+        waiting.add(name)
+        self._awaited.setdefault(lane, set()).add(item.entry.key)
         return True
 
     def _is_complete(self, item: Item) -> bool:
@@ -76,10 +93,3 @@ class AwaitedInput:
         if asked is not None and item.spec is None:
             item.take_readers(asked.spec)
         return asked is not None or not (self.is_open and item.names_reader)
-
-    def _release(self, key: str | None) -> bool:
-        """Allow the write of *key* (None: any) to begin; return whether any write waited."""
-        names = [name for name, waits in self._waiting.items() if key in (None, waits)]
-        for name in names:
-            del self._waiting[name]
-        return bool(names)

@@ -19,9 +19,8 @@ for what there is to do, and ``next_change`` clears its event after such a look,
 event or flag            set by                             cleared by                   waited for by
 =======================  =================================  ===========================  =====================
 ``LaneNews.woken``:      ``LaneNews``, for a notice or an   ``feed``, before it reads    ``feed``
-there may be something   entry that is due;
-to send                  ``AwaitedInput.close``;
-                         ``_ended``
+there may be something   entry that is due, or
+to send                  ``AwaitedInput``; ``_ended``
 ``LaneNews.caught_up``:  ``feed``                           ``LaneNews.read_again``      ``RunInput``, before
 all lanes were read to                                                                   it reads more of the
 their ends                                                                               input
@@ -46,21 +45,25 @@ teams may have more                                                             
 Between processes, notices do this (``notices``): ``RunInput``, ``SignsOfLife``, ``LaneShare`` and those that
 change entries tell them by ``store.tell``, and ``Entries.hear`` calls ``LaneNews.heard`` with each.
 
-**What keeps the order of a thing's writes.**  ``_fetch`` reads many entries, and holds their items while it
-waits for room; meanwhile ``_take_turns`` reads and adds others.  The invariant: when an item is added, no
-earlier open entry of its thing is behind it in what was read, and no later one is in the engine.
+**What keeps the order of a thing's writes.**  ``_fetch`` reads many entries, and adds their items as there is
+room; meanwhile ``_take_turns`` reads and adds others.  The invariant: when an item is added, each earlier
+open entry of its thing is in the engine, and no later one is.  Only an entry that people reopen meanwhile, or
+whose transaction commits late, may come too late for that.
 
 - One task, ``feed``, reads and adds; only ``_add`` adds to the engine.
 - Lanes are read in the order of places, and a thing is in one lane.  ``in_turns`` keeps the order of a thing,
   and ``_fetch`` adds the items in that order.
-- ``_take_turns`` adds only the first open entry of a thing (``durable/store/turns.py``), and none that was
-  *read* or is in the engine.  An item that is held is open, so nothing behind it is the first.
+- ``_take_turns`` adds only the first open entry of a thing (``durable/store/turns.py``), and none that is in
+  the engine or that ``_fetch`` has *yet to add*.  These are open, so nothing behind them is the first.
 - An entry that was reopened, and is earlier than one in the engine, is passed over by ``LaneReader.items_of``
   until that one has ended.
-- An item that ``_add`` drops does not let later ones pass: a lane that is leaving, or was lost, stays so for
-  all items read of it, and what waits for the input makes later items of its thing wait, too
-  (``AwaitedInput``).  One case is open: if the input has the awaited write while ``_fetch`` holds such later
-  items, they are added first.  With one process, ``caught_up`` nearly always prevents that.
+- What ``_add`` drops keeps later items of its thing out, too, until its lane is read from its beginning.  A
+  ``Lane`` that is leaving, or was lost, stays so: all that was read of it is dropped, and if it is acquired
+  anew, it is read from its beginning.  What waits for the input goes on waiting when the input has its
+  write, since ``_fetch`` may have yet to add later items of the thing: ``AwaitedInput`` holds all of them
+  back until that read.
+- What is behind an entry that is not due is moved aside, and its lane read again from there
+  (``LaneReader``): what could not be moved, because that entry was dropped, comes before what follows it.
 - In the engine, a thing has one line (``RunItems``), in the order in which its items were added.
 """
 
@@ -165,6 +168,11 @@ class Dispatcher:
             self._until_error(partial(self._signs.repeat, self._divide))
         )
         self._sending.core.opened(kind, self.leases)
+
+    def end_input(self) -> None:
+        """Note that all of the input is in the store, and let nothing wait for its readers any more."""
+        self.engine.feeding.end_input()
+        self.awaited_input.close()
 
     async def stop(self, grace: float) -> None:
         """Begin nothing more, let what is under way end within *grace* seconds, and release the lanes."""
@@ -283,12 +291,12 @@ class Dispatcher:
         return bool(found)
 
     async def _wait_and_take_turns(
-        self, waiting: Callable[[], Awaitable[None]], read: Sequence[Item] = ()
+        self, waiting: Callable[[], Awaitable[None]], yet_to_add: Sequence[Item] = ()
     ) -> None:
         """
         Wait as *waiting* does; now and then, add writes of teams that have nothing under way here.
 
-        *read* are items that the caller has read, and adds later.
+        The caller has read the items *yet_to_add*, and adds them later.
         """
         while True:
             with suppress(TimeoutError):
@@ -297,14 +305,14 @@ class Dispatcher:
                     return
             if not self.engine.run_end.is_halted:
                 await self.news.bring_back_due()
-                await self._take_turns(read)
+                await self._take_turns(yet_to_add)
 
-    async def _take_turns(self, read: Sequence[Item]) -> None:
-        """Add the next entries of teams with few items under way, ready, or *read*."""
+    async def _take_turns(self, yet_to_add: Sequence[Item]) -> None:
+        """Add the next entries of teams with few items under way, ready, or read and *yet_to_add*."""
         lanes = self._share.to_read()
         if not lanes:
             return
-        found = await self._turns.read(lanes, self.engine.items.held, read)
+        found = await self._turns.read(lanes, self.engine.items.held, yet_to_add)
         items = await self._reader.items_of(found, lanes)
         await self._reader.mark(items, is_part=True)
         for item in in_turns(items):

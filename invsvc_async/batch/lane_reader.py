@@ -53,26 +53,40 @@ class LaneReader:
 
     async def read(self, lanes: Mapping[int, Lane]) -> list[Entry]:
         """Return the next entries of *lanes* that may be sent by now, and are not under way here."""
+        moved: set[int] = set()
         # Again if all that was found waits behind entries that are not due.
         while places := self._places.begin_fetch(lanes):
+            for lane, place in places.items():
+                if place == 0:
+                    self._awaited_input.read_anew(lane)
             each = ceil(_AT_ONCE / len(places))
             found = await self._store.open_in(places, list(self._held), each)
             self._places.end_fetch(places, found, each)
-            ready = await self._without_behind(found, lanes)
+            ready = await self._without_behind(found, lanes, moved)
             if ready or not found:
                 return ready
         return []
 
     async def _without_behind(
-        self, found: list[Entry], lanes: Mapping[int, Lane]
+        self, found: list[Entry], lanes: Mapping[int, Lane], moved: set[int]
     ) -> list[Entry]:
-        """Return the entries *found* but for those behind entries that are not due, which are moved aside."""
+        """
+        Return the entries *found* but for those behind entries that are not due, which are moved aside.
+
+        Their lanes are read again from there: if what was before them was dropped meanwhile, they stay, and
+        come before what is behind them. An entry that was *moved*, and is found again, is not read once more:
+        its lane is another process's by now, so that nothing can be moved.
+        """
         behind = [entry for entry in found if entry.is_behind]
         if not behind:
             return found
         owned = [lanes[number] for number in {entry.lane for entry in behind}]
         seqs = [entry.seq for entry in behind]
         await move_aside(self._store, seqs, owned)
+        for entry in behind:
+            if entry.seq not in moved:
+                self._places.read_again(entry.lane, entry.place - 1)
+        moved.update(seqs)
         return [entry for entry in found if not entry.is_behind]
 
     async def items_of(

@@ -63,11 +63,16 @@ class ReadPlaces:
     def end_fetch(
         self, lanes: Iterable[int], found: Collection[Entry], each: int
     ) -> None:
-        """Note what was *found* in *lanes*; one with *each* entries, the most asked for, may have more."""
+        """
+        Note what was *found* in *lanes*; one with *each* entries, the most asked for, may have more.
+
+        A lane that was forgotten since the fetch began is still read from its beginning: what was found in
+        it is not sent.
+        """
         counts = Counter(entry.lane for entry in found)
         last = {entry.lane: entry.place for entry in found}
         for lane in lanes:
-            if counts[lane] == each:
+            if counts[lane] == each and lane in self._places:
                 # Something new may have been heard of the lane since the fetch began.
                 since = self._places.get(lane)
                 self._places[lane] = (

@@ -137,12 +137,16 @@ class TeamTurns:
         return asyncio.get_running_loop().time() - self._read_at >= _SOON
 
     async def read(
-        self, lanes: Collection[int], held: Collection[int], read: Sequence[Item]
+        self,
+        lanes: Collection[int],
+        held: Collection[int],
+        yet_to_add: Sequence[Item],
     ) -> list[Entry]:
         """
         Return the next entries, in *lanes* and not of *held*, of teams that have less than their share here.
 
-        Those that were *read* already count as theirs.  With one team, there are no turns: none are returned.
+        Those that were read and are *yet_to_add* count as theirs.  With one team, there are no turns: none
+        are returned.
         """
         self._read_at = asyncio.get_running_loop().time()
         self.has_news = False
@@ -151,11 +155,11 @@ class TeamTurns:
         if len(teams) < 2:
             return []
         share = max(_LEAST, ceil(2 * self._concurrency / len(teams)))
-        of_read = Counter(map(team_of, read))
+        waiting = Counter(map(team_of, yet_to_add))
         wanted = {
             team: share - active
             for team in teams
-            if (active := self._ready.active(team) + of_read[team]) < share
+            if (active := self._ready.active(team) + waiting[team]) < share
         }
-        known = {*held, *(item.entry.seq for item in read)}
+        known = {*held, *(item.entry.seq for item in yet_to_add)}
         return await next_of_teams(self._store, wanted, lanes, known)

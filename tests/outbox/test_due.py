@@ -177,6 +177,50 @@ async def test_dropped_before_its_time(service, client, place, monkeypatch):
 
 
 @both
+async def test_drop_as_those_behind_are_moved(service, client, place, monkeypatch):
+    """They are sent in their order, however late the processes hear of the drop."""
+    hook = service.seed_webhook().id
+    texts = [str(number) for number in range(210)]  # more than one read
+    may_tell = asyncio.Event()
+    move_aside = due.move_aside
+    dropping = []
+
+    async def drop_and_move(store, *behind):
+        if not dropping:
+            dropping.append(asyncio.create_task(outbox.drop(first)))
+            await until(lambda: _is_gone(outbox, first))
+        await move_aside(store, *behind)
+
+    # reaches: the drop is between the statement that reads what is behind and the one that moves it
+    monkeypatch.setattr("invsvc_async.batch.lane_reader.move_aside", drop_and_move)
+    async with Outbox.open(place, client, concurrency=20) as outbox:
+        [first] = await at(outbox, now() + LATER, *changes(client, hook, "first"))
+        keys = await enqueue(outbox, *changes(client, hook, *texts))
+        await moved(outbox)
+        store = store_beneath(outbox)
+        tell = store.tell
+
+        async def late(*what):
+            if what[0].isdecimal():  # a lane
+                await may_tell.wait()
+            await tell(*what)
+
+        monkeypatch.setattr(store, "tell", late)  # reaches: it takes its time
+        async with outbox.dispatching():
+            await verdict_of(outbox, keys[-1])
+            may_tell.set()
+            assert await dropping[0]
+    assert written(service.ledger.effects()) == texts
+
+
+async def _is_gone(outbox, key):
+    rows = await store_beneath(outbox).rows(
+        "SELECT 1 FROM {s}entries WHERE key = $1", key
+    )
+    return not rows
+
+
+@both
 async def test_drop_of_what_a_person_has_seen(service, client, place):
     """It is dropped if it is still the same; its labels and its time are no difference."""
     async with Outbox.open(place, client) as outbox:
