@@ -85,7 +85,7 @@ class LaneShare:
         Acquire lanes, or release some. *has_more* is whether this process has more to send than it can.
 
         Each process has its share. If others are hungry, one that has more to send than it can releases half
-        of its lanes, and the hungry ones take more than their share.
+        of its lanes, and the hungry ones take more than their share. It acquires none while any is hungry.
         """
         if self._has_released_all:
             return
@@ -95,7 +95,9 @@ class LaneShare:
         if self._leases.hungry:
             self._mark_leaving(share, busy, has_more=has_more)
         has_released = await self._release_leaving(busy)
-        await self._acquire(share)
+        leaves_them_to_others = self._leases.hungry and has_more and self._leases.lanes
+        if not leaves_them_to_others:
+            await self._acquire(share)
         self.has_divided = True
         if has_released and self._leases.living > 1:
             await self._entries.store.tell(BEAT)

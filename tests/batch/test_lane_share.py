@@ -65,7 +65,7 @@ def share(leases, under_way):
         slots=SimpleNamespace(share=lambda _: None),
     )
     signs = SimpleNamespace(is_hungry=False, show_soon=lambda: None)
-    earlier = SimpleNamespace(any=True, forget=lambda: None)
+    earlier = SimpleNamespace(has_any=True, forget=lambda: None)
     entries = SimpleNamespace(lanes=4)
     return LaneShare(leases, entries, engine, ReadPlaces(), signs, earlier)
 
@@ -79,6 +79,29 @@ async def test_lanes_that_are_acquired_as_the_process_stops(share, leases):
     await dividing
     assert leases.acquired == 4
     assert leases.lanes == {}
+
+
+@pytest.mark.parametrize("many", [1, 4])
+async def test_lanes_that_were_released_for_hungry_processes(share, leases, many):
+    """It leaves them to these, and takes its share again once nobody is hungry."""
+    leases.answered.set()
+    leases.lanes = {number: lane(number) for number in range(many)}
+    leases.living, leases.hungry = 1, True
+    for left in (2, 1, 1):
+        await share.divide(has_more=True)
+        assert len(leases.lanes) == min(left, many)
+    assert leases.acquired == 0
+    leases.hungry = False
+    await share.divide(has_more=True)
+    assert leases.acquired == 3
+
+
+async def test_process_without_a_lane_beside_hungry_ones(share, leases):
+    """It acquires its share, although it has more to send."""
+    leases.answered.set()
+    leases.living, leases.hungry = 1, True
+    await share.divide(has_more=True)
+    assert len(leases.lanes) == 4
 
 
 async def test_division_after_the_process_has_stopped(share, leases):
