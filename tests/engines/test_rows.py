@@ -606,6 +606,26 @@ def test_process_that_is_killed(tmp_path, shared):
                 )
 
 
+@pytest.mark.slow
+def test_rows_that_two_processes_send_at_once():
+    """As of a part that an engine runs speculatively: each row once, and both have its verdict."""
+    faults = Faults(rate=0.1, reads=0.02, late_up_to=0.2, hang=0.3)
+    journal = database().at(namespace="twice", silence=60)
+    with serving(seed=12, faults=faults, latency=0.02) as service:
+        journeys = [service.seed_journey()["id"] for _ in range(4)]
+        more = ("80", *journeys)
+        with (
+            child(service, journal, 120, *more) as first,
+            child(service, journal, 120, *more) as second,
+        ):
+            outputs = [run.communicate()[0] for run in (first, second)]
+        assert (first.returncode, second.returncode) == (0, 0)
+        given = rows_of(120, 80, journeys)
+        one, other = (results_in(output.splitlines()) for output in outputs)
+        judged(service, given, one)
+        judged(service, given, other)
+
+
 def judged(service, given, results):
     """Compare each verdict with the ledger."""
     created = effects_of(service)
