@@ -8,12 +8,12 @@ import dlt
 
 from invsvc_async.engines.dlt import writes
 
-ORDERS = [{"order": f"order-{n}", "url": f"https://me.example/{n}"} for n in range(100)]
+ORDERS = [{"order": f"order-{n}", "name": f"Dunning {n}"} for n in range(100)]
 
 
 def write_of(client, row):
     """Return the write of a row."""
-    return client.webhooks.create(url=row["url"], events=["invoice.created"])
+    return client.journeys.update("jrn_1", name=row["name"])
 
 
 pipeline = dlt.pipeline("orders", destination=writes(write_of, key="order"))

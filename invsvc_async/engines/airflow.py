@@ -52,7 +52,7 @@ from invsvc_async.client import Client
 from invsvc_async.engines.again import runs_again
 from invsvc_async.engines.airflow_connection import client_of_connection
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.sender import check_journal
+from invsvc_async.engines.sender import check_journal, check_secrets_are_kept
 from invsvc_async.engines.task_writes import (
     check_call,
     task_key,
@@ -156,7 +156,7 @@ class InvsvcHook(BaseHook):  # pyright: ignore[reportGeneralTypeIssues]  # witho
         Send the write that *line* describes, and return what is told of it, as plain values.
 
         *line* has an ``operation`` and its ``arguments``, as in a file of a batch. Of a new webhook, the
-        secret is not returned: make the client with ``on_secret``.
+        secret is not returned: the client has to have ``on_secret``.
 
         Raises:
             AirflowFailException, InvsvcError: As :meth:`send`.
@@ -164,6 +164,7 @@ class InvsvcHook(BaseHook):  # pyright: ignore[reportGeneralTypeIssues]  # witho
         with _final():
             own = _key_here(key)
             write = self.client.write_from(line).keyed(own)
+            check_secrets_are_kept(write)
             return task_result(own, self._opened().call(write.outcome()))
 
     def _opened(self) -> Portal:
@@ -183,7 +184,8 @@ class InvsvcWriteOperator(BaseOperator):  # pyright: ignore[reportGeneralTypeIss
 
     It returns the fields of ``RowResult`` but for the secret. *key*, of the data, is needed if it is mapped:
     ``InvsvcWriteOperator.partial(task_id=…, operation=…).expand_kwargs(rows)``, where each row has
-    ``arguments`` and ``key``. All three are templates. *conn_id* and *client* are those of the hook.
+    ``arguments`` and ``key``. All three are templates. *conn_id* and *client* are those of the hook. For
+    creates, *client* has to set ``on_secret``.
 
     With *deferrable*, the triggerer sends the write, and no worker waits while a lost answer is settled.
     *client* is then a function of a module that the triggerer has.  Airflow may run a deferred task again

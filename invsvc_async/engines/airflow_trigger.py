@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.engines.again import runs_again
 from invsvc_async.engines.airflow_connection import client_of_connection
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.sender import check_journal
+from invsvc_async.engines.sender import check_journal, check_secrets_are_kept
 from invsvc_async.engines.task_writes import task_result
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import ConfigurationError, InvsvcError
@@ -81,6 +81,7 @@ class InvsvcWriteTrigger(BaseTrigger):  # pyright: ignore[reportGeneralTypeIssue
             client = lent.portal.client
             check_journal(client, several=True)
             write = client.write_from(self.line).keyed(self.key)
+            check_secrets_are_kept(write)
             outcome = await asyncio.wrap_future(lent.portal.submit(write.outcome()))
             return task_result(self.key, outcome)
 

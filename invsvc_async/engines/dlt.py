@@ -7,11 +7,11 @@ As a program, with ``INVSVC_BASE_URL``, ``INVSVC_API_KEY`` and ``INVSVC_JOURNAL=
 
     from invsvc_async.engines.dlt import writes
 
-    ORDERS = [{"order": f"order-{n}", "url": f"https://me.example/{n}"} for n in range(100)]
+    ORDERS = [{"order": f"order-{n}", "name": f"Dunning {n}"} for n in range(100)]
 
 
     def write_of(client, row):
-        return client.webhooks.create(url=row["url"], events=["invoice.created"])
+        return client.journeys.update("jrn_1", name=row["name"])
 
 
     pipeline = dlt.pipeline("orders", destination=writes(write_of, key="order"))
@@ -65,14 +65,16 @@ def writes(
     """
     Return a destination of dlt that sends the write of each row.
 
-    The arguments are those of :func:`~invsvc_async.engines.rows.send_rows`; a row is a dictionary. A batch
-    ends when its last row has a result. If rows were not applied, the load fails, and is run again by dlt
-    where that may help, unless *incomplete* is ``"log"``.
+    The arguments are those of :func:`~invsvc_async.engines.rows.send_rows`; a row is a dictionary. For
+    creates, *client* has to set ``on_secret``. A batch ends when its last row has a result. If rows were not
+    applied, the load fails, and is run again by dlt where that may help, unless *incomplete* is ``"log"``.
 
     Raises:
         ConfigurationError: An argument is of no use.
     """
-    settings = Settings(write_of=write_of, key=key, concurrency=concurrency, rate=rate)
+    settings = Settings(
+        write_of=write_of, key=key, concurrency=concurrency, rate=rate, is_sink=True
+    )
 
     def invsvc(items: list[dict[str, Any]], table: dict[str, Any]) -> None:
         del table

@@ -29,7 +29,8 @@ the workers::
 A batch that Ray runs again, because its worker was killed, replays what was done. Rows of one thing are kept
 together, and in order, by ``orders.repartition(keys=["journey"], num_blocks=…)`` and ``sort``.
 
-Without results, ``orders.write_datasink(InvsvcDatasink(write_of, key="order"))``.
+Without results, ``orders.write_datasink(InvsvcDatasink(write_of, key="order", client=make_client))``, whose
+client has to have ``on_secret`` if the rows create webhooks.
 """
 
 # Types are checked without the engine.
@@ -96,8 +97,8 @@ class InvsvcDatasink(Datasink):
     """
     A sink for ``write_datasink``, which raises if rows were not applied, unless ``incomplete="log"``.
 
-    The other arguments are those of :class:`WriteRows`. ``counts`` has the counts of the verdicts afterwards.
-    Written again, the rows that were applied replay.
+    The other arguments are those of :class:`WriteRows`; for creates, *client* has to set ``on_secret``.
+    ``counts`` has the counts of the verdicts afterwards. Written again, the rows that were applied replay.
     """
 
     def __init__(
@@ -114,7 +115,12 @@ class InvsvcDatasink(Datasink):
         self._incomplete: Incomplete = incomplete
         self._client = client
         self._settings = Settings(
-            write_of=write_of, key=key, concurrency=concurrency, rate=rate, several=True
+            write_of=write_of,
+            key=key,
+            concurrency=concurrency,
+            rate=rate,
+            several=True,
+            is_sink=True,
         )
 
     def write(self, blocks: Iterable[Any], ctx: object) -> PartCounts:

@@ -38,10 +38,6 @@ _MAY_BE_KEPT: Final = (
     "journal replace-lost."
 )
 _OPEN: Final = (Verdict.UNKNOWN, Verdict.NOT_APPLIED)
-_NOBODY_HAS: Final = (
-    "nobody has them, because nothing takes the results of this table. "
-    "Make the client with on_secret."
-)
 
 
 @attrs.frozen(kw_only=True)
@@ -103,13 +99,12 @@ def columns_of(results: Iterable[RowResult]) -> dict[str, list[Plain]]:
 
 
 class Counts(Counter[str]):
-    """How many rows have each verdict, are replays, have ``secrets``, or may be applied if sent ``again``."""
+    """How many rows have each verdict, are replays, or may be applied if sent ``again``."""
 
     def add(self, result: RowResult) -> None:
         """Count *result*."""
         self[result.verdict] += 1
         self["replayed"] += result.replayed
-        self["secrets"] += result.secret is not None
         self["again"] += result.runs_again
 
     @property
@@ -161,8 +156,6 @@ class PartCounts:
             IncompleteError: Rows were not applied, and *incomplete* is ``"raise"``.
         """
         log.info("%s", self.counts)
-        if secrets := self.counts["secrets"]:
-            log.warning("secrets of %s new webhooks: %s", f"{secrets:,}", _NOBODY_HAS)
         if self.first is None:
             return
         said = f"{self.counts}. The first that was not applied is {self.first}"

@@ -44,6 +44,8 @@ class Settings(Generic[R]):
     concurrency: int = 50
     rate: float | None = None
     several: bool = False  # processes, of an engine
+    # a sink has no results, which would have the secrets of new webhooks
+    is_sink: bool = False
 
     def __attrs_post_init__(self) -> None:
         """Check the settings, before a row is read."""
@@ -145,6 +147,8 @@ class RowSender(Generic[R]):
         if write._spec.options.core is not self._view.core:  # noqa: SLF001 - as above
             write.close()
             raise _misuse("write_of", "must use the client that it is given")
+        if self._settings.is_sink:
+            check_secrets_are_kept(write)
         keyed: AnyWrite = write.keyed(key, match=write._spec.match)  # noqa: SLF001 - the same
         note = self._note(key)
         future = self._portal.submit(_run(keyed, key, place, note))
@@ -275,6 +279,24 @@ def check_journal(client: Client, *, several: bool) -> None:
         raise ConfigurationError(
             f"journal: a file belongs to one process, and an engine has several. {_SHARE}"
         )
+
+
+def check_secrets_are_kept(write: AnyWrite) -> None:
+    """
+    Check that ``on_secret`` gets the secret of a webhook that *write* creates, where no result has it.
+
+    Raises:
+        ConfigurationError: The client has no ``on_secret``. The write is closed.
+    """
+    spec = write._spec  # noqa: SLF001 - as above
+    is_kept = spec.options.core.on_secret is not None
+    if is_kept or not spec.creates_webhook:
+        return
+    write.close()
+    raise ConfigurationError(
+        "on_secret: is not set, and a write creates a webhook, whose secret no result has. Make the client "
+        "with on_secret=… to keep secrets."
+    )
 
 
 def _misuse(argument: str, takes: str) -> ConfigurationError:

@@ -31,7 +31,8 @@ Without a function, with the format ``invsvc`` (Spark 4)::
     from invsvc_async.engines.spark import register
 
     register(spark)
-    orders.write.format("invsvc").options(operation="journeys.update", key="order").mode("append").save()
+    names = spark.createDataFrame([("name-1", "jrn_1", "May")], "order string, journey string, name string")
+    names.write.format("invsvc").options(operation="journeys.update", key="order").mode("append").save()
 """
 
 # Types are checked without the engine.
@@ -140,7 +141,7 @@ class InvsvcDataSource(DataSource):
 
     Options: ``operation``, such as ``journeys.update``; ``key``, the column of keys; ``concurrency`` and
     ``rate`` of each worker process; ``client``, as ``module:function``, which makes the client, with
-    ``on_secret`` for creates; and ``incomplete``. A null leaves an argument out. ``save()`` raises if
+    ``on_secret``, which creates need; and ``incomplete``. A null leaves an argument out. ``save()`` raises if
     rows were not applied, unless ``incomplete`` is ``log``; saved again, the rows that were applied replay.
     """
 
@@ -172,6 +173,7 @@ class InvsvcDataSource(DataSource):
             concurrency=int(options.get("concurrency", "50")),
             rate=None if rate is None else float(rate),
             several=True,
+            is_sink=True,
         )
         return _FrameWriter(
             settings,

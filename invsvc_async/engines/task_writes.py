@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.results import RowResult, log
+from invsvc_async.engines.results import RowResult
 from invsvc_async.engines.sender import check_journal
 from invsvc_async.errors import ConfigurationError, KeyConflictError
 from invsvc_async.writes.write import Write
@@ -82,7 +82,7 @@ def task_result(key: str, outcome: AnyOutcome) -> dict[str, Plain]:
     """
     Return the fields of the ``RowResult`` of a task's write, but for a secret, which engines would store.
 
-    That the secret of a new webhook was lost is in its message.
+    The caller has checked that ``on_secret`` gets the secret. That it was lost is in the message.
 
     Raises:
         InvsvcError: The write was not applied.
@@ -90,9 +90,5 @@ def task_result(key: str, outcome: AnyOutcome) -> dict[str, Plain]:
     if not outcome.applied:
         outcome.unwrap()
     result = RowResult.of(key, outcome).to_dict()
-    if result.pop("secret") is not None:
-        log.warning(
-            "%s: nobody has the secret of the new webhook. Make the client with on_secret.",
-            key,
-        )
+    del result["secret"]  # on_secret has had it
     return result

@@ -74,6 +74,7 @@ from invsvc_async.engines.again import (
     seconds_before,
 )
 from invsvc_async.engines.portals import portal_of
+from invsvc_async.engines.sender import check_secrets_are_kept
 from invsvc_async.engines.task_writes import (
     check_call,
     client_of_process,
@@ -112,7 +113,8 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
     A plugin of workers, for the writes of their activities: each has the ids of its activity as its key.
 
     A worker process opens its client at its first activity, and keeps it. *client* makes it, with
-    ``on_secret`` for example. The plugin has an activity of its own, ``invsvc_write``, for writes as data.
+    ``on_secret`` for example. The plugin has an activity of its own, ``invsvc_write``, for writes as data; to
+    create webhooks by it, the client has to have ``on_secret``.
     """
 
     def __init__(self, client: Callable[[], Client] = Client.from_env) -> None:
@@ -165,6 +167,7 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
         async def write(line: dict[str, Any], key: str = "") -> dict[str, Any]:
             own = _key(key or str(line.get("key") or ""), "")
             described = self.client.write_from(line).keyed(own)
+            check_secrets_are_kept(described)
             with _told():
                 return task_result(own, await self._sent(described.outcome()))
 

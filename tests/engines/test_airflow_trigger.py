@@ -90,6 +90,16 @@ def test_deferred_write_that_fails(service, operator):
     assert task.execute_complete({}, event_of(task))["verdict"] == "applied"
 
 
+def test_secret_that_nobody_would_get(service, operator):
+    """Without ``on_secret``, no webhook is created, and the task is not run again."""
+    task = operator("", "", client=Client.from_env)
+    task.operation = "webhooks.create"
+    task.arguments = {"url": "https://k.example/1", "events": ["invoice.created"]}
+    with pytest.raises(AirflowFailException, match="on_secret: is not set"):
+        task.execute_complete({}, event_of(task))
+    assert service.arrivals("webhooks.create") == 0
+
+
 def test_client_that_the_triggerer_cannot_import(service, operator):
     """It is refused in words before anything is deferred."""
     with pytest.raises(AirflowFailException, match="client: the triggerer cannot"):

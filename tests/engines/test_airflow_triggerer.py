@@ -39,6 +39,8 @@ def standalone(home, journey):
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         "AIRFLOW__CORE__LOAD_EXAMPLES": False,
         "AIRFLOW__CORE__PARALLELISM": 2,
+        # what is logged is compared, and another file of tests sets a higher level
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
         "JOURNEY": journey,

@@ -125,7 +125,22 @@ def test_column_that_is_not_there(service, tmp_path):
         writes(write_of, key="order", concurrency=0)
 
 
+def test_secrets_that_nobody_would_get(service, tmp_path):
+    """The load fails in words before a webhook is made, and is not run again."""
+    url = "https://k.example/1"
+    destination = writes(
+        lambda client, row: client.webhooks.create(
+            url=row["url"], events=["invoice.created"]
+        ),
+        key="order",
+    )
+    creates = dlt.pipeline("hooks", pipelines_dir=str(tmp_path / "p"), destination=destination)  # fmt: skip
+    with pytest.raises(PipelineStepFailed, match="on_secret: is not set"):
+        creates.run([{"order": "a", "url": url}], table_name="hooks")
+    assert service.arrivals("webhooks.create") == 0
+
+
 def test_program_of_the_docstring(service, tmp_path):
-    """It runs as it stands: a hundred webhooks are made."""
+    """It runs as it stands: a journey is renamed a hundred times."""
     output_of("dlt", tmp_path)
-    assert len(service.ledger.effects("webhooks.create")) == 100
+    assert len(service.ledger.effects("journeys.update")) == 100

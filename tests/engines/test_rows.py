@@ -606,6 +606,26 @@ def test_process_that_is_killed(tmp_path, shared):
                 )
 
 
+@pytest.mark.slow
+def test_rows_that_two_processes_send_at_once():
+    """As of a part that an engine runs speculatively: each row once, and both have its verdict."""
+    faults = Faults(rate=0.1, reads=0.02, late_up_to=0.2, hang=0.3)
+    journal = database().at(namespace="twice", silence=60)
+    with serving(seed=12, faults=faults, latency=0.02) as service:
+        journeys = [service.seed_journey()["id"] for _ in range(4)]
+        more = ("80", *journeys)
+        with (
+            child(service, journal, 120, *more) as first,
+            child(service, journal, 120, *more) as second,
+        ):
+            outputs = [run.communicate()[0] for run in (first, second)]
+        assert (first.returncode, second.returncode) == (0, 0)
+        given = rows_of(120, 80, journeys)
+        one, other = (results_in(output.splitlines()) for output in outputs)
+        judged(service, given, one)
+        judged(service, given, other)
+
+
 def judged(service, given, results):
     """Compare each verdict with the ledger."""
     created = effects_of(service)
@@ -622,20 +642,25 @@ def judged(service, given, results):
 # --- what they are for engines
 
 
-def test_secrets_that_nobody_takes(service, tmp_path, caplog):
-    """A sink, which returns no results, tells how many secrets of new webhooks are lost with them."""
+def test_secrets_that_nobody_would_get(service, tmp_path):
+    """A sink, which returns no results, creates webhooks only for a client with ``on_secret``."""
+    settings = Settings(write_of=creates, key="order", is_sink=True)
     client = made(service, tmp_path / "calls.db", on_secret=None)
-    results = send_rows(rows(3), creates, key="order", client=client)
-    counts = PartCounts.sum([PartCounts.of(results)])
-    counts.conclude("raise")
-    assert "secrets of 3 new webhooks: nobody has them" in caplog.text
+    with pytest.raises(ConfigurationError, match="on_secret: is not set"):
+        list(send_part(rows(3), settings, client))
+    assert service.arrivals("webhooks.create") == 0
+    kept = made(service, tmp_path / "kept.db")
+    assert {each.verdict for each in send_part(rows(3), settings, kept)} == {"applied"}
 
+
+def test_sink_whose_rows_are_not_applied(service, client):
+    """It tells the counts, and the first such row."""
     refused = {"order": "gone", "journey": "jrn_gone"}
     results = send_rows([refused], renames, key="order", client=client)
     with pytest.raises(
         IncompleteError, match=r"1 rows: 1 refused\. The first .* gone: ref"
     ):
-        PartCounts.of(results).conclude("raise")
+        PartCounts.sum([PartCounts.of(results)]).conclude("raise")
 
 
 def test_names_of_things(service, tmp_path):

@@ -191,6 +191,15 @@ async def test_write_as_data(service, invsvc):
     assert targets(service) == [first["id"]] == [again["id"]]
 
 
+async def test_secret_that_nobody_would_get(service, monkeypatch):
+    """Without ``on_secret``, the activity of the plugin creates no webhook, and is not run again."""
+    [own] = InvsvcPlugin().activities
+    line = {"operation": "webhooks.create", "arguments": {"url": URL, "events": EVENTS}}
+    with pytest.raises(ConfigurationError, match="on_secret: is not set"):
+        await environment().run(own, line)
+    assert targets(service) == []
+
+
 async def test_file_as_journal(service, register, monkeypatch, tmp_path):
     """Workers cannot share it, which is said in words."""
     monkeypatch.setenv("INVSVC_JOURNAL", str(tmp_path / "calls.db"))

@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -50,7 +51,10 @@ def made() -> Client:
 
 
 def write_of(client: Client, row: Row) -> Write[Any]:
-    """Change the webhook of a row, or create one."""
+    """Change the webhook of a row, or create one; note the time where that is wanted."""
+    if folder := os.environ.get("GIVEN"):
+        with Path(folder, f"given.{os.getpid()}").open("a") as notes:
+            notes.write(f"{time.time()} {row['order']}\n")
     if row["webhook"]:
         return client.webhooks.update(row["webhook"], description=row["text"])
     return client.webhooks.create(url=row["thing"], events=["invoice.created"])
@@ -196,11 +200,12 @@ class Dask(Engine):
         from distributed import Client as Cluster
 
         dask.config.set({"distributed.scheduler.allowed-failures": KILLS})
+        # The default is 15 s: a cluster of this machine looks for a killed worker after that time, and gives
+        # its place up if the worker there was killed again just before, and is about to start.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})
         self._cluster = stack.enter_context(
             Cluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None)
         )
-        # starts another worker in the place of one whose nanny has given up, too
-        self._cluster.cluster.adapt(minimum=WORKERS, maximum=WORKERS)
         # after a kill, made again of what this program has, as of a file
         parts = [dask.delayed(pd.DataFrame(part)) for part in parts_of(rows)]
         self._frame = dd.from_delayed(parts)

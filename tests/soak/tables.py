@@ -67,7 +67,8 @@ NAMES: Final = {
 HEAD: Final = (
     "engine", "rows a second, calm", "against Batch", "against plain aiohttp", "ms CPU a row", "of Batch", "of plain",
     "of PostgreSQL", "rows a second, killed", "against Batch, killed", "kills", "lost answers", "applied", "unknown",
-    "twice", "out of order", "wrong", "no result", "from a kill to the end of what was under way: median", "longest",
+    "twice", "out of order", "wrong", "no result", "from a kill to the verdicts of what was under way: median", "longest",
+    "of it after the engine's next run of the part: median", "its longest",
 )  # fmt: skip
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 
@@ -111,6 +112,26 @@ def _cpu_of(pid: int) -> float:
     return 0.0
 
 
+@attrs.frozen
+class Kill:
+    """When a process was killed, and the keys of what was being sent then."""
+
+    at: float
+    keys: set[str]
+
+
+@attrs.frozen
+class Wait:
+    """
+    From a kill to the first verdict of each row that was under way, at most, in seconds.
+
+    ``own`` is the part of it after the engine gave the row to the worker that found the verdict, at most.
+    """
+
+    whole: float
+    own: float
+
+
 class Killer(threading.Thread):
     """Kills a process that *victims* finds, each time another part of the rows has had its effect."""
 
@@ -128,9 +149,7 @@ class Killer(threading.Thread):
         self._at = [rows * (number + 1) // (kills + 1) for number in range(kills)]
         self._chance = random.Random(seed)
         self.ended = threading.Event()
-        self.killed: list[
-            tuple[float, set[str]]
-        ] = []  # when, and what was being sent then
+        self.killed: list[Kill] = []
 
     def run(self) -> None:
         """Kill until all kills are made, or the run has ended."""
@@ -145,7 +164,47 @@ class Killer(threading.Thread):
             under_way = asyncio.run(entries_of(self._mark, being_sent))
             with suppress(ProcessLookupError):
                 os.kill(self._chance.choice(victims), signal.SIGKILL)
-                self.killed.append((time.time(), {*under_way}))
+                self.killed.append(Kill(time.time(), {*under_way}))
+
+
+class Watcher(threading.Thread):
+    """
+    Notes when each row that was under way at a kill had its first verdict after it.
+
+    The store has only the time of its last verdict: each run of its part settles one that is unknown again.
+    """
+
+    def __init__(self, killer: Killer, mark: str) -> None:
+        super().__init__(daemon=True)
+        self._killer, self._mark = killer, mark
+        self.first: dict[tuple[float, str], float] = {}  # by the kill and the key
+
+    def run(self) -> None:
+        """Look until the run has ended, and once after it."""
+        asyncio.run(self._watch())
+
+    async def _watch(self) -> None:
+        async with connected() as connection:
+            while not self._killer.ended.is_set():
+                await self._look(connection)
+                await asyncio.sleep(0.2)
+            await self._look(connection)
+
+    async def _look(self, connection: Any) -> None:
+        waiting = [
+            (kill.at, key)
+            for kill in [*self._killer.killed]
+            for key in kill.keys
+            if (kill.at, key) not in self.first
+        ]
+        if not waiting:
+            return
+        schema = await schema_of(connection, _kind(self._mark), self._mark)
+        text = f"SELECT key FROM {schema}.entries WHERE key = ANY($1) AND done_at IS NOT NULL"
+        found = await connection.fetch(text, [key for _, key in waiting])
+        done = {row["key"] for row in found}
+        now = time.time()
+        self.first.update({each: now for each in waiting if each[1] in done})
 
 
 @attrs.frozen(kw_only=True)
@@ -157,7 +216,7 @@ class Run:
     database_cpu: float
     rows: int
     results: dict[str, str]
-    waits: list[float] = attrs.field(factory=list)  # s, of each kill
+    waits: list[Wait] = attrs.field(factory=list)  # of each kill
 
     @property
     def rate(self) -> float:
@@ -261,12 +320,13 @@ def run(
         folder = Path(place)
         lines = (json.dumps(row) for row in rows)
         (folder / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        os.environ["GIVEN"] = place if kills else ""
         with _program(python, name, how, folder) as child:
             _expect(child, "ready", folder)
             leader = child.pid
             own = Meter(lambda: in_session(leader))
             postgres = Meter(lambda: below(_postmaster()))
-            killer = None
+            killer = watcher = None
             if service is not None and kills:
                 killer = Killer(
                     service,
@@ -276,7 +336,8 @@ def run(
                     mark,
                     seed,
                 )
-            for each in (own, postgres, killer):
+                watcher = Watcher(killer, mark)
+            for each in (own, postgres, killer, watcher):
                 if each is not None:
                     each.start()
             time.sleep(0.3)  # sleeps: the meters begin
@@ -293,10 +354,12 @@ def run(
                 rows=len(rows),
                 results=_results(folder),
             )
-            if killer is not None:
+            if killer is not None and watcher is not None:
                 killer.ended.set()
                 killer.join()
-                found = attrs.evolve(found, waits=_waits(killer.killed, mark))
+                watcher.join()
+                waits = _waits(killer.killed, watcher.first, folder)
+                found = attrs.evolve(found, waits=waits)
             return found
 
 
@@ -382,20 +445,43 @@ def judge(service: Simulator, rows: list[dict[str, Any]], ran: Run) -> Judgement
     return found
 
 
-def _waits(killed: list[tuple[float, set[str]]], mark: str) -> list[float]:
-    """Return how long after each kill the last row had its verdict that was under way then."""
-    done = asyncio.run(entries_of(mark, "done_at IS NOT NULL"))
-    return [
-        max((done[key] / 1000 - at for key in keys if key in done), default=0.0)
-        for at, keys in killed
-    ]
+def _waits(
+    killed: list[Kill], first: dict[tuple[float, str], float], folder: Path
+) -> list[Wait]:
+    """Return, for each kill, how long rows waited for a verdict that were under way then."""
+    given = _given(folder)
+    waits = []
+    for kill in killed:
+        whole = own = 0.0
+        for key in kill.keys:
+            done = first.get((kill.at, key), kill.at)
+            times = given.get(key.rpartition(" ")[2], [])
+            since = max((at for at in times if at < done), default=kill.at)
+            whole = max(whole, done - kill.at)
+            own = max(own, done - max(since, kill.at))
+        waits.append(Wait(whole, own))
+    return waits
+
+
+def _given(folder: Path) -> dict[str, list[float]]:
+    """Return when the engine gave each row to a worker, by the programs' notes."""
+    found: dict[str, list[float]] = {}
+    for path in folder.glob("given.*"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            at, _, order = line.partition(" ")
+            if order:  # the last line of a killed process may be a part of one
+                found.setdefault(order, []).append(float(at))
+    return found
+
+
+def _kind(mark: str) -> str:
+    return "batch" if mark.startswith("batch_") else "journal"
 
 
 async def entries_of(mark: str, which: str) -> dict[str, int]:
     """Return the entries of the batch or journal *mark*, by key, with the times at which they were done (ms)."""
-    kind = "batch" if mark.startswith("batch_") else "journal"
     async with connected() as connection:
-        schema = await schema_of(connection, kind, mark)
+        schema = await schema_of(connection, _kind(mark), mark)
         if schema is None:
             return {}
         found = await connection.fetch(
@@ -432,7 +518,8 @@ def measure(
                 of_engine = judged
     keyed, batch, plain = (_added(calm[what]) for what in ("keyed", "batch", "plain"))
     killed = troubled[name]
-    waits = sorted(killed.waits) or [0.0]
+    waits = sorted(wait.whole for wait in killed.waits) or [0.0]
+    own = sorted(wait.own for wait in killed.waits) or [0.0]
     return (
         NAMES[name], f"{keyed.rate:.0f}", f"{keyed.rate / batch.rate:.2f}", f"{keyed.rate / plain.rate:.2f}",
         f"{keyed.cpu_of_a_row:.2f}", f"{batch.cpu_of_a_row:.2f}", f"{plain.cpu_of_a_row:.2f}",
@@ -440,15 +527,17 @@ def measure(
         f"{killed.rate / troubled['batch'].rate:.2f}", str(len(killed.waits)), str(of_engine.lost),
         str(of_engine.applied), str(of_engine.unknown), str(of_engine.twice), str(of_engine.out_of_order),
         str(of_engine.wrong), str(of_engine.missing), f"{waits[len(waits) // 2]:.1f} s", f"{waits[-1]:.1f} s",
+        f"{own[len(own) // 2]:.1f} s", f"{own[-1]:.1f} s",
     )  # fmt: skip
 
 
 def _log(name: str, what: str, ran: Run, judged: Judgement | None = None) -> None:
+    waits = ", ".join(f"{each.whole:.1f} ({each.own:.1f})" for each in ran.waits)
     more = "" if judged is None else f"; {judged}"
     print(  # noqa: T201 - of a long session
         f"{name}, {what}: {ran.rows} rows in {ran.seconds:.1f} s, {ran.rate:.0f} a second, "
         f"{ran.cpu_of_a_row:.2f} ms CPU a row, PostgreSQL {ran.database_cpu_of_a_row:.2f}; "
-        f"{len(ran.waits)} kills, after them {[round(wait, 1) for wait in ran.waits]} s{more}",
+        f"{len(ran.waits)} kills, after them, in s: {waits}{more}",
         file=sys.stderr, flush=True,
     )  # fmt: skip
 
