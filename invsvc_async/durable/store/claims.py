@@ -380,9 +380,19 @@ async def release(
     await store.rows(text, key, lane.number, lane.token)
 
 
-async def note_digest(store: Store, seq: int, lane: int, digest: str) -> None:
-    """Store the *digest* of another body, with which an open entry in *lane* is done anew."""
-    await store.rows(_DIGEST, seq, lane, digest)
+async def note_digest(store: Store, seq: int, lane: OwnedLane, digest: str) -> None:
+    """
+    Store the *digest* of another body, with which an open entry in *lane* is done anew.
+
+    Raises:
+        LostLaneError: Another process has the lane, and may send the body that the entry has.
+    """
+    await store.run(partial(_note_digest, seq, lane, digest))
+
+
+def _note_digest(seq: int, lane: OwnedLane, digest: str) -> Script[None]:
+    yield from check_owned(lane)
+    yield _DIGEST, (seq, lane.number, digest)
 
 
 async def note_taker(store: Store, seq: int, taker: str) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries of one statement
+_MORE_LOOKED_AT: Final = (
+    200  # writes of a team that wait for others, or are in other lanes
+)
 _IS_READY: Final = f"{OPEN} AND {IN_LANE}"  # the condition of the index
 # The next teams, $2 at most, that have something open: from $1 on, or after it.
 _TEAMS: Final = f"""
@@ -47,7 +50,8 @@ _IS_FIRST: Final = f"""
 _LOOKED: Final = f"""
 SELECT seq, place, thing, lane FROM {{s}}entries WHERE team = %s AND {_IS_READY} ORDER BY place LIMIT %s
 """
-# Not of all lanes, and not those that are under way: so of each team more are looked at than are asked for.
+# Not of all lanes, not those that are under way, and of each thing only the first: so of each team more are
+# looked at than are asked for.
 _NEXT_OF_TEAMS: Final = f"""
 SELECT e.seq FROM {{rows 1 team:text many:bigint}} CROSS JOIN LATERAL (
     SELECT seq FROM ({_LOOKED % ("given.team", "{arg 4 bigint}")}) AS looked
@@ -88,7 +92,7 @@ async def next_of_teams(
     if isinstance(store, SqliteStore):
         seqs = await store.run(partial(_next_in_file, wanted, held))
     else:
-        looked = max(wanted.values()) + len(held) + _AT_ONCE
+        looked = _looked_at(max(wanted.values()), held)
         rows = await store.rows(
             _NEXT_OF_TEAMS, [*wanted.items()], [*lanes], [*held], looked
         )
@@ -100,12 +104,17 @@ async def next_of_teams(
     return found
 
 
+def _looked_at(many: int, held: Collection[int]) -> int:
+    """Return how many writes of a team are looked at to find *many* of them that may be sent."""
+    return many + len(held) + _MORE_LOOKED_AT
+
+
 def _next_in_file(
     wanted: Mapping[str, int], held: Collection[int]
 ) -> Script[list[int]]:
     known = {*held}
     seqs: list[int] = []
     for team, many in wanted.items():
-        rows = yield _NEXT_OF_TEAM_IN_FILE, (team, many + len(known))
+        rows = yield _NEXT_OF_TEAM_IN_FILE, (team, _looked_at(many, known))
         seqs += [seq for (seq,) in rows if seq not in known][:many]
     return seqs
