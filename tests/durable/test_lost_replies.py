@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.client import options_of
@@ -21,7 +22,7 @@ from invsvc_async.durable.store.tables import Opening
 from invsvc_async.durable.store.verdicts import take_verdicts
 from invsvc_async.errors import JournalError
 from invsvc_async.storage import postgres_pool
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import all_of, creates, opened as opened_entries
 from tests.durable.stores import (
     KINDS,
     SENT,
@@ -326,3 +327,22 @@ async def test_put_that_is_run_again_after_a_retry(proxy, client, request):
             None,
             [],
         )
+
+
+async def test_retry_while_an_end_is_stored(service, client, proxy, request):
+    """The process that stores the end, whose reply was lost, does the write anew."""
+    name = f"w{abs(hash(request.node.name))}"
+    service.script("webhooks.create", "400")
+    async with Batch.open(
+        proxy.journal(name), client, on_secret=lambda *_: None
+    ) as batch:
+        proxy.lose("refused")
+        running = asyncio.create_task(all_of(batch, creates(client, 1)))
+        await until(lambda: proxy.lost)
+        proxy.cut()
+        async with opened_entries(database().journal(name, silence=60)) as entries:
+            assert await entries.do_again(["row-0"]) == ["row-0"]
+        await proxy.open()
+        [result] = await running
+    assert result.outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.create") == 2

@@ -67,13 +67,15 @@ change     statements of PostgreSQL                                in a file, if
 =========  ======================================================  ===================================
 enter      ``_ADD`` in adding: a batch's input.  ``_CLAIM`` in     ``_ADD`` for keys and rows, too:
            claims: a key, which may enter as sent.  ``_INSERT``    ``_insert`` in claims, ``_take_in``
-           in enqueued: an outbox.  ``_KEEP`` in tables: a         in enqueued
+           in enqueued: an outbox.  ``_PUT_BY_KEY`` in puts: a     in enqueued
            client's write without a key, which enters as sent
 own        by lane: ``_TAKE`` and ``_NEW`` in lanes.  Of a key:    also ``_FREE_ALL_LANES`` in sqlite,
            ``_MOVE_ENTRY`` in claims.  Of lanes that were taken over:    opening
            ``_MOVE_KEYED`` and ``_MOVE_REST`` in lanes
-send       ``_PUT`` in postgres.  Of a key: ``_BEGIN`` in order    ``_STORE`` in sqlite for ``_PUT``
-finish     ``_PUT``; ``_KEEP``.  ``_ENDED`` in findings: by a      ``_STORE`` for ``_PUT``
+send       ``_PUT_IN_DATABASE`` in puts.  Of a key: ``_BEGIN`` in  ``_PUT_IN_FILE`` in puts
+           order
+finish     ``_PUT_IN_DATABASE``; ``_PUT_BY_KEY``.                  ``_PUT_IN_FILE``
+           ``_ENDED`` in findings: by a
            person.  ``_END`` in enqueued: of a row that a copy
            lacks
 release    of a key: ``RELEASE`` and ``_RELEASE_UNSENT`` in
@@ -95,12 +97,12 @@ Guards differ where the databases do:
 
 - PostgreSQL checks in each statement of an owner that its token is on the lane, and locks the lane until the
   commit: another process may take the lane over at any time.  In a file the process that has the lock of the
-  file has all lanes, for as long as it is open, so ``_STORE`` only checks that the entry is open.
-- ``_PUT`` also compares the key, because a connection may find an older copy of the database, where a number
+  file has all lanes, for as long as it is open, so ``_PUT_IN_FILE`` only checks that the entry is open.
+- ``_PUT_IN_DATABASE`` also compares the key, because a connection may find an older copy of the database, where a number
   is another entry's.  A file is compared with the one that was opened (``SameFile``).
-- ``_PUT`` accepts an end that is stored already, because a reply may be lost.  A file answers always.
+- ``_PUT_IN_DATABASE`` accepts an end that is stored already, because a reply may be lost.  A file answers always.
 - What follows from an end, in ``unheard``, ``states`` and ``counts``, is done by the same statement, and in a
-  file by triggers and ``_LEFT``, because each statement of Python costs the GIL.
+  file by triggers and ``_NOTE_STATES``, because each statement of Python costs the GIL.
 - Whether a claimed write may enter as sent is decided before the insertion, and in a file after it, in the
   same transaction: see ``order``.
 """

@@ -7,17 +7,15 @@ import logging
 import re
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
 from invsvc_async.durable.entry import (
-    CHANGING,
-    CHANGING_NAMES,
     ENTRY,
     Entry,
     LostLaneError,
-    columns_of,
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
@@ -26,6 +24,12 @@ from invsvc_async.durable.store.conditions import IN_LANE, OPEN
 from invsvc_async.durable.store.due import IS_BEHIND
 from invsvc_async.durable.store.facts import SELECT_LOCKED, SET
 from invsvc_async.durable.store.members import living_members
+from invsvc_async.durable.store.puts import (
+    Put,
+    last_puts,
+    put_by_key,
+    put_in_database,
+)
 from invsvc_async.durable.store.restored import (
     SETTLED,
     PlaceError,
@@ -36,12 +40,9 @@ from invsvc_async.durable.store.restored import (
 from invsvc_async.durable.store.schemas import StoreSchemas, dialect_in
 from invsvc_async.durable.store.tables import (
     Opening,
-    Put,
     check,
     create,
     is_old,
-    keep,
-    latest,
     upgrade,
 )
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -81,78 +82,6 @@ _MAY_NOT = "42501"  # SQLSTATE: the role does not own the tables, or may not cre
 _CREDENTIAL = (
     "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
 )
-# Processes compare when an entry got its verdict, so that is the database's time, not that of a process,
-# unless the service's answers show that the database's clock is behind: see ``done_at``.
-_DONE_AT = (
-    "done_at = CASE WHEN given.done_at IS NOT NULL"
-    " THEN coalesce(e.done_at, greatest(given.done_at, CAST({ms} AS bigint))) END"
-)
-_SET = ", ".join(
-    _DONE_AT if name == "done_at" else f"{name} = given.{name}"
-    for name in CHANGING_NAMES
-)
-# What puts of one group store: ``_PUT`` has it in four variants, with or without counts, and with or without
-# what the writes left of their things.
-#
-#     turn     makes the commit wait for the disk
-#     owned    the lanes, locked until the commit; an entry is stored if its lane still has the token
-#     stored   the entries that are.  A send changes no column of an index.  An end that was stored before,
-#              and whose reply was lost, is stored again.  The key is compared, because in a database that was
-#              put back from a copy, a number may be another key's
-#     told     who gives the verdicts of those that have one
-#     counted  the changes of the counts
-#     kept     what the writes left
-_STORED = f"""
-WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
-owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
-stored AS (
-    UPDATE {{s}}entries AS e SET {_SET}
-    FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {CHANGING}}}
-        JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
-    WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane %s
-        AND (e.{OPEN} OR e.verdict = given.verdict AND e.outcome = given.outcome)
-    RETURNING e.seq, e.place, e.done_at, given.taker %s
-), told AS (
-    INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}
-        ON CONFLICT DO NOTHING
-)
-"""
-# What the entries were before, b, tells what to count.  If somebody reopens an entry just now, b is outdated,
-# and the entry is not stored.
-_BEFORE = "JOIN {s}entries AS b ON b.seq = given.seq"
-_SAME = "AND b.state = e.state"
-_CHANGED = """, e.state AS state, coalesce(e.verdict, '') AS verdict, e.flags AS flags,
-    b.state AS state_before, coalesce(b.verdict, '') AS verdict_before, b.flags AS flags_before"""
-_COUNT = """
-, counted AS (
-    INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
-    SELECT {part}, state, verdict, flags, sum(one) FROM (
-        SELECT state, verdict, flags, 1 AS one FROM stored
-        UNION ALL SELECT state_before, verdict_before, flags_before, -1 FROM stored
-    ) AS changed GROUP BY state, verdict, flags HAVING sum(one) <> 0 ORDER BY state, verdict, flags
-    ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
-)
-"""
-# Two writes to one thing are not stored together, but if they were, the statement would fail for all entries:
-# hence DISTINCT.
-_LEFT = """
-, kept AS (
-    INSERT INTO {s}states AS s (thing, place, team, state, stamp)
-    SELECT DISTINCT ON (given.thing) given.thing, place, given.team, given.state, given.stamp
-    FROM {rows 3 seq:bigint thing:text team:text state:text stamp:bigint} JOIN stored USING (seq)
-    ORDER BY given.thing, place DESC
-    ON CONFLICT (thing) DO UPDATE SET place = greatest(s.place, excluded.place), team = excluded.team,
-        state = excluded.state, stamp = excluded.stamp
-)
-"""
-_PUT = {
-    (counted, left): (
-        _STORED % ((_BEFORE, _SAME, _CHANGED) if counted else ("", "", ""))
-        + f"{_COUNT if counted else ''}{_LEFT if left else ''} SELECT seq FROM stored"
-    )
-    for counted in (False, True)
-    for left in (False, True)
-}
 # By lane, because the index has the order of each lane only.
 _OPEN_IN_LANES = f"""
 SELECT e.seq, %s FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
@@ -540,7 +469,7 @@ class PostgresStore(Pool):
     ) -> asyncio.Future[None]:
         """Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(((entry, lane, left), done))
+        self._pending.append((Put(entry, lane, left), done))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
             self._flushing.add_done_callback(self._fail_puts)
@@ -593,31 +522,38 @@ class PostgresStore(Pool):
 
         One without a number is new, or known by its key.
         """
-        new, sent, lefts = latest(given)
+        by_key, by_number, lefts = last_puts(given)
         stored: set[int | str] = set()
-        if new:
-            text, values = keep(new)
+        if by_key:
+            text, values = put_by_key(by_key)
             stored.update(key for (key,) in await self.rows(text, *values))
-        if sent:
-            rows = [
-                (
-                    entry.seq,
-                    entry.key,
-                    lane.number,
-                    lane.token,
-                    entry.taker,
-                    *columns_of(entry),
-                )
-                for entry, lane, _ in sent
-            ]
-            values = (
-                rows,
-                list({lane.number for _, lane, _ in sent}),
-                *([lefts] if lefts else []),
-            )
-            found = await self.rows(_PUT[self.how.counted, bool(lefts)], *values)
+        if by_number:
+            found = await self._put_by_number(by_number, lefts)
             stored.update(seq for (seq,) in found)
         return stored
+
+    async def _put_by_number(
+        self, puts: Sequence[Put], lefts: Sequence[tuple[Cell, ...]]
+    ) -> Sequence[Cell]:
+        """Run the statement that stores *puts*, again while the database is away; return its rows."""
+        # What is reopened in the journal of a client goes to another lane.
+        stays_in_lane = self.how.kind != "journal"
+        tries = count()
+
+        async def put(connection: Connection) -> Sequence[Cell]:
+            was_tried = next(tries) > 0
+            text, values = put_in_database(
+                puts,
+                lefts,
+                counted=self.how.counted,
+                is_again=was_tried and stays_in_lane,
+            )
+            found: Sequence[Cell] = await connection.fetch(
+                *self._dialect.translated(text, values)
+            )
+            return found
+
+        return await self.steadily(put)
 
     async def store_commons(self) -> None:
         """Store the common parts of intents that the database may not have yet."""

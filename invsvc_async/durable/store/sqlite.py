@@ -15,26 +15,21 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from invsvc_async.concurrency.cancellation import finished
 from invsvc_async.durable.entry import (
-    CHANGING,
     ENTRY,
-    SET_CHANGING,
     LostLaneError,
     State,
-    columns_of,
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.store.conditions import ONLY_LANE, OPEN
 from invsvc_async.durable.store.due import IS_BEHIND
+from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_file
 from invsvc_async.durable.store.restored import Epoch, fact
 from invsvc_async.durable.store.tables import (
     Opening,
-    Put,
     check,
     create,
     is_old,
-    keep,
-    latest,
     upgrade,
 )
 from invsvc_async.errors import JournalError
@@ -82,11 +77,6 @@ _IN_USE_OTHERWISE = (
 _GONE = "was dropped, or is done. Nothing is sent for it."
 # The lock of the file shows that whoever had it before is dead.
 _FREE_ALL_LANES = "UPDATE lanes SET owner = NULL"
-_STORE: Final = f"""
-UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 seq:bigint {CHANGING}}}
-    WHERE e.seq = given.seq AND e.{OPEN} {{changed}}
-"""
-_STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
 _OPEN_AFTER: Final = (
     f"e.lane = {ONLY_LANE} AND e.place > $1 AND e.{OPEN} ORDER BY e.place LIMIT $2"
 )
@@ -94,14 +84,6 @@ _OPEN_AFTER: Final = (
 _OPEN_IN_ORDER: Final = (
     f"SELECT {ENTRY}, {IS_BEHIND} FROM {{s}}entries AS e WHERE {_OPEN_AFTER}"
 )
-_LEFT: Final = """
-INSERT INTO {s}states AS s (thing, place, team, state, stamp)
-SELECT given.thing, e.place, given.team, given.state, given.stamp
-FROM {rows 1 seq:bigint thing:text team:text state:text stamp:bigint}
-    JOIN {s}entries AS e ON e.seq = given.seq
-WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place), team = excluded.team,
-    state = excluded.state, stamp = excluded.stamp
-"""
 
 # Without an adapter for this type, sqlite3 looks through all that it knows for each value: 3,000
 # instructions.
@@ -236,7 +218,7 @@ class SqliteStore:
         self, entry: Entry, lane: OwnedLane, left: Left | None = None
     ) -> asyncio.Future[None]:
         """Store *entry* together with others; the future completes once it is on the disk."""
-        return self._open_writer.store((entry, lane, left))
+        return self._open_writer.store(Put(entry, lane, left))
 
     def forget(self, keys: Sequence[str]) -> None:
         """Delete entries, without waiting: the event loop may be closed."""
@@ -457,28 +439,30 @@ class SqliteStore:
         self, connection: sqlite3.Connection, values: list[Put]
     ) -> list[JournalError | None]:
         """Store what was put; return the error of each, or nothing if all were stored."""
-        new, sent, lefts = latest(values)
-        self._sends += [entry.state for entry, _, _ in (*new, *sent)].count(
+        by_key, by_number, lefts = last_puts(values)
+        self._sends += [entry.state for entry, _, _ in (*by_key, *by_number)].count(
             State.SENDING
         )
         fresh = self.commons.fresh()
         lost = set[int | str]()
         # Usually it is one statement, which is its own transaction.
-        is_one_statement = not (new or lefts or fresh or len(sent) > MOST)
+        is_one_statement = not (by_key or lefts or fresh or len(by_number) > MOST)
         with nullcontext() if is_one_statement else transaction(connection):
             if fresh:
                 connection.executemany(
                     "INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh
                 )
                 self._storing = [number for number, _ in fresh]
-            for some in slices(new, MOST):
+            for some in slices(by_key, MOST):
                 kept = {
                     key
-                    for (key,) in connection.execute(*DIALECT.translated(*keep(some)))
+                    for (key,) in connection.execute(
+                        *DIALECT.translated(*put_by_key(some))
+                    )
                 }
                 lost.update(entry.key for entry, _, _ in some if entry.key not in kept)
             lost |= DIALECT.run(
-                connection, _store([entry for entry, _, _ in sent], lefts)
+                connection, put_in_file([entry for entry, _, _ in by_number], lefts)
             )
         if not lost:
             return []
@@ -499,24 +483,3 @@ class SqliteStore:
         if is_clean:
             self.commons.stored.update(stored)
         self._epoch.note_sends(connection, sends)
-
-
-def _store(
-    entries: Sequence[Entry], lefts: Sequence[tuple[Cell, ...]]
-) -> Script[set[int]]:
-    """
-    Update *entries* by their numbers; return those of entries that are gone, or done.
-
-    An entry that was dropped, or that another write under its key replaced, stays so.
-    """
-    lost: set[int] = set()
-    for some in slices(entries, MOST):
-        changed = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry in some],)
-        if len(changed) < len(some):
-            states = dict((yield _STATES, ([entry.seq for entry in some],)))
-            lost.update(
-                entry.seq for entry in some if states.get(entry.seq) != entry.state
-            )
-    for part in slices([left for left in lefts if left[0] not in lost], MOST):
-        yield _LEFT, (part,)
-    return lost

@@ -27,11 +27,11 @@ the fill factor leaves room on the row's page for its second version, so such an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from invsvc_async.durable.entry import CHANGING, Entry, State, columns_of
+from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.conditions import ASIDE, IN_LANE, OPEN
 from invsvc_async.durable.store.facts import TAKER
 from invsvc_async.durable.store.migrations import schema_of
@@ -39,37 +39,16 @@ from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
-    from invsvc_async.durable.store.lanes import OwnedLane
-    from invsvc_async.durable.store.states import Left
-    from invsvc_async.storage.dialect import Cell, Script
-
-# An entry, the lane of this process that it is in, and what its write left of the thing.
-Put: TypeAlias = "tuple[Entry, OwnedLane, Left | None]"
+    from invsvc_async.storage.dialect import Script
 
 
-_COUNT: Final = """
+_ADD_TO_COUNTS: Final = """
 {counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
     SELECT {part}, state, verdict, flags, many
     FROM {rows 1 state:smallint verdict:text flags:smallint many:bigint} WHERE true
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
-"""
-# A write of a client without a key of the user's own: it enters as being sent, in no order (place 0), and has
-# no digest.  An entry that another process has taken over is in another lane, and stays as it is.
-_KEEP: Final = f"""
-WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
-owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}})
-INSERT INTO {{s}}entries AS e
-    (place, key, lane, digest, operation, state, common, intent, verdict, outcome, done_at)
-SELECT 0, given.key, given.lane, '', given.operation, given.state, given.common, given.intent, given.verdict,
-    given.outcome, given.done_at
-FROM turn CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text {CHANGING}}}
-    JOIN owned ON owned.id = given.lane AND owned.owner = given.token WHERE true
-ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common, intent = excluded.intent,
-    verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
-    WHERE e.lane = excluded.lane
-RETURNING key
 """
 
 
@@ -277,40 +256,6 @@ def is_old(how: Opening, version: int) -> bool:
     return version < schema_of(counted=how.counted).version
 
 
-def latest(given: Iterable[Put]) -> tuple[list[Put], list[Put], list[tuple[Cell, ...]]]:
-    """
-    Return the last put that was *given* for each entry.
-
-    First those of entries without a number, which are new or known by their keys; then those with one; then
-    the rows of what these left.
-    """
-    new: dict[str, Put] = {}
-    sent: dict[int, Put] = {}
-    lefts: dict[int, tuple[Cell, ...]] = {}
-    for each in given:
-        entry, _, left = each
-        if not entry.seq:
-            new[entry.key] = each
-            continue
-        sent[entry.seq] = each
-        if left is not None:
-            lefts[entry.seq] = entry.seq, left.thing, left.team, left.state, left.stamp
-    return [*new.values()], [*sent.values()], [*lefts.values()]
-
-
-def keep(given: Sequence[Put]) -> tuple[str, Sequence[Cell]]:
-    """
-    Return the statement that inserts or updates entries by their keys, and its values.
-
-    It returns the keys of those whose lanes are still owned.
-    """
-    rows = [
-        (entry.key, lane.number, lane.token, entry.operation, *columns_of(entry))
-        for entry, lane, _ in given
-    ]
-    return _KEEP, (rows, list({lane.number for _, lane, _ in given}))
-
-
 def change_counts(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
     """Add *changes*, by state, verdict and flags, to the counts, if they are kept."""
     if rows := [
@@ -318,4 +263,4 @@ def change_counts(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
         for which, many in sorted(changes.items())
         if many
     ]:
-        yield _COUNT, (rows,)
+        yield _ADD_TO_COUNTS, (rows,)
