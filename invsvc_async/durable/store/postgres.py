@@ -72,29 +72,39 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 _LONGEST = 86_400  # s of silence
 _TO_WRITE = 10.0  # s that a write of a client waits for a database that is away
 _RECONNECT = 1.0  # s between tries to listen
-_LOST = "now belongs to another process. Nothing is sent for it here."
-_LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
+_OF_ANOTHER = "now belongs to another process, or was dropped or reopened. Nothing is sent for it here."
+# Locks a name of our own, not a row.
+_LOCK_NAME = "SELECT pg_advisory_xact_lock(hashtext($1))"
 # An upgrade of tables: one process does it, and those that open the store meanwhile wait for that one.
 _LONGEST_UPGRADE = 3600.0  # s, for all of them
 # It changes tables that transactions of the application may be using; others wait behind it.
-_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
+_SHORT_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
 _MAY_NOT = "42501"  # SQLSTATE: the role does not own the tables, or may not create any
 _CREDENTIAL = (
     "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
 )
-# By lane, because the index has the order of each lane only.
-_OPEN_IN_LANES = f"""
-SELECT e.seq, %s FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
+
+
+def _next_open(is_behind: str) -> str:
+    """
+    Return the statement that selects the next open entries of the lanes $1, of each after its place in $2.
+
+    Up to $4 of each lane, without the entries $3.  *is_behind* says of each entry whether it waits behind one
+    that is not due.  By lane, because the index has the order of each lane only.
+    """
+    return f"""
+SELECT e.seq, {is_behind} FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
     SELECT seq, thing, place FROM {{s}}entries WHERE lane = l.lane AND place > l.place AND {OPEN}
         AND seq NOT IN (SELECT unnest($3::bigint[])) ORDER BY place LIMIT $4
 ) AS e
 """
-_OPEN_ALL = _OPEN_IN_LANES % "false"
-# The same, and whether each waits behind one that is not due.
-_OPEN_IN_ORDER = _OPEN_IN_LANES % IS_BEHIND
+
+
+_NEXT_OPEN = _next_open("false")
+_NEXT_OPEN_AND_BEHIND = _next_open(IS_BEHIND)
 _TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
 # Of each place, because a copy may contain the note of an earlier restore.
-_NOTED = "copied through at "
+_NOTED = "copied through at "  # and the place
 _NOTE_LAST = """
 INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 0) AS text) FROM {s}entries
     WHERE true ON CONFLICT DO NOTHING
@@ -183,7 +193,7 @@ class PostgresStore(Pool):
         self, connection: Connection, *, core: ClientCore | None, same_mode: bool
     ) -> None:
         prefix = self.schemas.prefix
-        await connection.execute(_LOCK, prefix)
+        await connection.execute(_LOCK_NAME, prefix)
         if self._create:
             await self._check_writable(connection)
         facts: dict[str, str] = {}
@@ -256,7 +266,7 @@ class PostgresStore(Pool):
                 return
 
     async def _upgrade_in(self, connection: Connection) -> None:
-        await connection.execute(_LOCK, f"{self.schema} tables")
+        await connection.execute(_LOCK_NAME, f"{self.schema} tables")
         version = await self._dialect.run(connection, check(self._name, self.how))
         if is_old(self.how, version):
             others = await self._dialect.run(connection, living_members(self.silence))
@@ -266,7 +276,7 @@ class PostgresStore(Pool):
                     f"of the package use them ({', '.join(others[:3])}). Nothing was changed. Stop them, and "
                     "open it again."
                 )
-            await connection.execute(_LOCK_TIMEOUT)
+            await connection.execute(_SHORT_LOCK_TIMEOUT)
             await self._dialect.run(connection, upgrade(self.how, version))
             version = await self._dialect.run(connection, check(self._name, self.how))
         self.version = version
@@ -294,10 +304,12 @@ class PostgresStore(Pool):
         if (before := self._place) is None:
             return
         place = await self._dialect.run(connection, place_of())
-        if wrong_with_place(before, place) is None:
+        wrong = wrong_with_place(before, place)
+        if wrong is None:
             return
-        if self.how.asks_people:
-            self._is_same_place(before, place)  # It raises PlaceError.
+        has_to_be_said = not (self._restored or self._moved)
+        if self.how.asks_people and has_to_be_said:
+            raise self._place_error(wrong)
         self.commons.stored.clear()
         self._place = await in_transaction(
             connection,
@@ -324,18 +336,18 @@ class PostgresStore(Pool):
         self._restored = self._moved = False
 
     def forget_place(self) -> None:
-        """Note that nothing is sent any more."""
+        """Allow connections to any place: nothing is sent any more."""
         self._place = None
 
     def _checked_place(self) -> Script[dict[str, str]]:
+        """Return the place, and note it; note it if the store counts as a copy, which may lack sends."""
         place = yield from place_of()
         found = yield (
             "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}",
             (),
         )
         before = {name.removeprefix("place "): value for name, value in found}
-        is_complete = self._moved or self._is_same_place(before, place)
-        is_copy = self._restored or not is_complete
+        is_copy = self._is_copy(before, place)
         for name, value in place.items():
             yield SET, (f"place {name}", value)
         if is_copy:
@@ -344,27 +356,34 @@ class PostgresStore(Pool):
             yield from mark_restored(int(noted[0][0]) if noted else None)
         return place
 
-    def _is_same_place(self, before: dict[str, str], place: dict[str, str]) -> bool:
+    def _is_copy(self, before: dict[str, str], place: dict[str, str]) -> bool:
         """
-        Return whether *place* is the one *before*.
+        Return whether the store, which was in the place *before*, counts as a copy in *place*.
 
         Raises:
-            PlaceError: It is not, and a person has to say whether the store is complete.
+            PlaceError: It may be one, and a person has to say whether it is complete.
         """
-        what = wrong_with_place(before, place)
-        if what is None:
+        if self._restored:
             return True
-        if self._restored or self._moved:
+        if self._moved:
             return False
-        words = f"{self.how.kind} {self.schemas.called}: {what}"
-        if not self.how.asks_people:
-            log.error(SETTLED, words)
+        wrong = wrong_with_place(before, place)
+        if wrong is None:
             return False
-        raise PlaceError(
-            f"{words}. Its last sends may be missing, so nothing was sent. If nothing is missing (a clean "
-            f"switch-over), run {self.how.run_by} with --moved (moved=True). Otherwise run it with "
-            "--restored (restored=True), which settles what may have been sent before it sends."
+        if self.how.asks_people:
+            raise self._place_error(wrong)
+        log.error(SETTLED, self._told_of(wrong))
+        return True
+
+    def _place_error(self, wrong: str) -> PlaceError:
+        return PlaceError(
+            f"{self._told_of(wrong)}. Its last sends may be missing, so nothing was sent. If nothing is "
+            f"missing (a clean switch-over), run {self.how.run_by} with --moved (moved=True). Otherwise run "
+            "it with --restored (restored=True), which settles what may have been sent before it sends."
         )
+
+    def _told_of(self, wrong: str) -> str:
+        return f"{self.how.kind} {self.schemas.called}: {wrong}"
 
     async def aclose(self) -> None:
         """Store what is pending, if the database answers, and disconnect."""
@@ -400,12 +419,10 @@ class PostgresStore(Pool):
         """Select entries; *where* is our own text, and calls the table *e*."""
         text = f"SELECT {ENTRY}, e.tableoid::text FROM {{s}}entries AS e WHERE {where}"
         found = await self.rows(text, *values)
-        if (
-            found
-            and self._place is not None
-            and self._place.get("entries") not in (None, found[0][-1])
-        ):
-            # The table is another one: new connections check why (``connected``).
+        known_table = None if self._place is None else self._place.get("entries")
+        is_of_other_table = bool(found) and known_table not in (None, found[0][-1])
+        if is_of_other_table:
+            # New connections check why (``connected``).
             await self._pool.expire_connections()
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
@@ -417,7 +434,7 @@ class PostgresStore(Pool):
         self, places: Mapping[int, int], held: Sequence[int], each: int
     ) -> list[Entry]:
         """Return entries that are not done, in their order; not those of *held*."""
-        text = _OPEN_IN_ORDER if self.how.kind == "outbox" else _OPEN_ALL
+        text = _NEXT_OPEN_AND_BEHIND if self.how.kind == "outbox" else _NEXT_OPEN
         rows = await self.rows(text, [*places], [*places.values()], list(held), each)
         if not rows:
             return []
@@ -498,7 +515,9 @@ class PostgresStore(Pool):
                     settle(done, None, None)
                 else:
                     lane.doubt()
-                    settle(done, None, LostLaneError(f"entry {entry.key!r} {_LOST}"))
+                    settle(
+                        done, None, LostLaneError(f"entry {entry.key!r} {_OF_ANOTHER}")
+                    )
             self._pending_now = []
 
     def _fail_puts(self, flushing: asyncio.Task[None]) -> None:

@@ -74,15 +74,16 @@ _IN_USE_OTHERWISE = (
     "Wait for that process, stop it, or use another path. Several processes can share a journal in "
     "PostgreSQL (postgresql://…)."
 )
-_GONE = "was dropped, or is done. Nothing is sent for it."
+_WAS_DROPPED = "was dropped, or is done. Nothing is sent for it."
 # The lock of the file shows that whoever had it before is dead.
 _FREE_ALL_LANES = "UPDATE lanes SET owner = NULL"
-_OPEN_AFTER: Final = (
+_FORGET_KEYS = "DELETE FROM entries WHERE key = ?"
+_NEXT_OPEN: Final = (
     f"e.lane = {ONLY_LANE} AND e.place > $1 AND e.{OPEN} ORDER BY e.place LIMIT $2"
 )
 # The same, and whether each waits behind one that is not due.
-_OPEN_IN_ORDER: Final = (
-    f"SELECT {ENTRY}, {IS_BEHIND} FROM {{s}}entries AS e WHERE {_OPEN_AFTER}"
+_NEXT_OPEN_AND_BEHIND: Final = (
+    f"SELECT {ENTRY}, {IS_BEHIND} FROM {{s}}entries AS e WHERE {_NEXT_OPEN}"
 )
 
 # Without an adapter for this type, sqlite3 looks through all that it knows for each value: 3,000
@@ -97,7 +98,7 @@ class SqliteStore:
     A file that was put back from an older copy is recognised by the file ``.epoch`` beside it.
     """
 
-    # What follows is of use for a database only, and is constant here.
+    # What a store in a database has, too (``PostgresStore``); here it is constant.
     # One process has the file at a time, and the store goes by the clock of that process.
     is_shared: bool = False
     silence: float = inf  # The lock of the file shows who lives.
@@ -154,9 +155,8 @@ class SqliteStore:
             self._writer.start_thread()
         try:
             await self._writer.opened()
-        except (
-            JournalError
-        ):  # if it is cancelled, opening again, or closing, takes its thread up
+        except JournalError:
+            # After a cancellation the writer stays: the next opening waits for it, or the closing ends it.
             self._writer = None
             raise
 
@@ -208,11 +208,12 @@ class SqliteStore:
             [entry_in(row) for row in await self.rows(text, *values)]
         )
 
-    async def _with_commons(self, made: list[Entry]) -> list[Entry]:
-        """Return the entries *made* once the common parts of their intents are known."""
-        if self.commons.lack(made):
-            await self.ask(self._load_commons)  # another process has the file
-        return made
+    async def _with_commons(self, found: list[Entry]) -> list[Entry]:
+        """Return *found* once the common parts of their intents are known."""
+        # Only a store that is read while another process has the file lacks some.
+        if self.commons.lack(found):
+            await self.ask(self._load_commons)
+        return found
 
     def put(
         self, entry: Entry, lane: OwnedLane, left: Left | None = None
@@ -221,14 +222,13 @@ class SqliteStore:
         return self._open_writer.store(Put(entry, lane, left))
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Delete entries, without waiting: the event loop may be closed."""
-        marks = [(key,) for key in keys]
-        self.ask(
-            lambda connection: (
-                connection.executemany("DELETE FROM entries WHERE key = ?", marks)
-                and None
-            )
-        )
+        """Delete the entries of *keys*, without waiting: the event loop may be closed."""
+        values = [(key,) for key in keys]
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.executemany(_FORGET_KEYS, values)
+
+        self.ask(delete)
 
     async def idle(self) -> None:
         """Do nothing: what is pending is stored before what is requested next."""
@@ -247,9 +247,9 @@ class SqliteStore:
         return [entry for entry in found if entry.seq not in known][:each]
 
     async def _next_open(self, after: int, most: int) -> list[Entry]:
-        if self.how.kind != "outbox":  # nothing waits for its time
-            return await self.entries(_OPEN_AFTER, after, most)
-        rows = await self.rows(_OPEN_IN_ORDER, after, most)
+        if self.how.kind != "outbox":  # In others, nothing waits for its time.
+            return await self.entries(_NEXT_OPEN, after, most)
+        rows = await self.rows(_NEXT_OPEN_AND_BEHIND, after, most)
         found = await self._with_commons([entry_in(row[:-1]) for row in rows])
         for entry, row in zip(found, rows, strict=True):
             entry.is_behind = bool(row[-1])
@@ -301,9 +301,10 @@ class SqliteStore:
 
     def _check_program(self) -> None:
         """
-        Check that the file belongs to no foreign program, before anything but SQLite opens it.
+        Check that the file belongs to no foreign program, before the lock of the file opens it.
 
-        To close the file, as the lock then does, would end the locks that SQLite has on it in this process.
+        Once anything closes a file in a process, all locks end that SQLite has on the file in that process.
+        The lock does so.  A database of the application may be in use there.
         """
         with suppress(OSError, sqlite3.Error):  # the next opening says what is wrong
             if not self.path.is_file():
@@ -438,7 +439,7 @@ class SqliteStore:
     def _store_group(
         self, connection: sqlite3.Connection, values: list[Put]
     ) -> list[JournalError | None]:
-        """Store what was put; return the error of each, or nothing if all were stored."""
+        """Store a group of puts; return for each its error or ``None``, or nothing if all were stored."""
         by_key, by_number, lefts = last_puts(values)
         self._sends += [entry.state for entry, _, _ in (*by_key, *by_number)].count(
             State.SENDING
@@ -468,14 +469,14 @@ class SqliteStore:
             return []
         self._recount = True  # Fewer were stored than ``_sends`` has.
         return [
-            LostLaneError(f"entry {entry.key!r} {_GONE}")
+            LostLaneError(f"entry {entry.key!r} {_WAS_DROPPED}")
             if (entry.seq or entry.key) in lost
             else None
             for entry, *_ in values
         ]
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
-        """Repeat beside the file how many sends a group has stored."""
+        """Repeat beside the file how many sends a group has stored; *is_clean* is whether all of it was."""
         sends = self._sends if is_clean and not self._recount else None
         self._sends = 0
         self._recount = False
