@@ -72,8 +72,8 @@ change      which entries                         by
 enter       of the input of a batch               adding: ``_ADD``
             of a key; perhaps as in doubt         claims: ``_CLAIM``; in a file, ``_insert``, with the
                                                   ``_ADD`` of adding
-            of an outbox                          enqueued: ``_INSERT``; in a file, ``_take_in``, with
-                                                  the ``_ADD`` of adding
+            of an outbox; aside, if it has to     enqueued: ``_INSERT``; in a file, ``_take_in``, with
+            wait for its time                     the ``_ADD`` of adding
             of a write without a key, in doubt    puts: ``_PUT_BY_KEY``
 own         all of a lane                         lanes: ``_TAKE_LANES``, ``_NEW_LANE``
             of one key                            claims: ``_MOVE_ENTRY``
@@ -86,7 +86,8 @@ take back   provably not sent; becomes TO DO      as send, with that state.  Whe
             of a key that is not next, in a file  claims: ``_NOT_NEXT``
 finish      of a lane                             as send, with a verdict
             by a person                           findings: ``_STORE_FINDING``
-            moved, and lost by a copy, in a file  enqueued: ``_END_LOST``
+            moved into a file, of which an older  enqueued: ``_END_LOST``
+            copy lacks it
 release     of one key                            claims: ``RELEASE``, ``_RELEASE_UNSENT``
             all of a lane                         lanes: ``_RELEASE_LANES``, ``_FREE_OWN``; if none is open,
                                                   ``_DELETE_OWN``; at the opening of a file, sqlite:

@@ -164,7 +164,7 @@ _RELEASE_UNSENT: Final = (
     f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_IF_OWNED}"
 )
 _HAS_KEY: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
-_IS_IN_DOUBT: Final = (
+_IN_DOUBT_IN_LANES: Final = (
     f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
 )
 
@@ -323,7 +323,7 @@ async def is_there(store: Store, key: str) -> bool:
 
 async def released_in_doubt(store: Store) -> list[Entry]:
     """Return the entries of keys that no process has and that may have been sent, oldest first."""
-    return await store.entries(f"{_IS_IN_DOUBT} ORDER BY e.seq", [FREED, ENDED])
+    return await store.entries(f"{_IN_DOUBT_IN_LANES} ORDER BY e.seq", [FREED, ENDED])
 
 
 async def load_common_of(store: Store, entry: Entry) -> None:

@@ -65,18 +65,18 @@ RETURNING key
 # After that come ``_COUNTED``, in a store that keeps counts, and ``_NOTED_STATES``, if writes left something.
 
 # Processes compare when an entry got its verdict, so that is the database's time, not that of a process,
-# unless the service's answers show that the database's clock is behind: see ``done_at``.
+# unless the service's answers show that the database's clock is behind: see ``durable/done_at.py``.
 _DONE_AT: Final = (
     "done_at = CASE WHEN given.done_at IS NOT NULL"
     " THEN coalesce(e.done_at, greatest(given.done_at, CAST({ms} AS bigint))) END"
 )
-_SET: Final = ", ".join(
+_SET_VALUES: Final = ", ".join(
     _DONE_AT if name == "done_at" else f"{name} = given.{name}"
     for name in CHANGING_NAMES
 )
-# If an earlier try may have stored the end of an entry, and the entry is to do now, somebody has reopened it
-# since, and this end must not undo that.  Nor is an end stored then that no try has stored before a send: its
-# process reads the entry again, and as nothing was sent, may decide again.
+# If an earlier try may have stored this end, and the entry is TO DO now, somebody may have reopened it since,
+# which must not be undone.  That also holds back the end of a write that was never sent, if no try has stored
+# it: its process then reads the entry again, which is TO DO as before, and may decide again.
 _NOT_REOPENED: Final = (
     f" AND (e.state <> {State.TO_DO:d} OR given.state <> {State.DONE:d})"
 )
@@ -89,7 +89,7 @@ _WHAT_TO_COUNT: Final = """, e.state AS state, coalesce(e.verdict, '') AS verdic
 
 
 def _stored(*, counted: bool, is_again: bool) -> str:
-    """Return the part of the statement that stores entries; *is_again* is whether an earlier try may have."""
+    """Return the part of the statement that stores entries; *is_again*: an earlier try may have done so."""
     join_before = _JOIN_BEFORE if counted else ""
     before_is_current = _BEFORE_IS_CURRENT if counted else ""
     what_to_count = _WHAT_TO_COUNT if counted else ""
@@ -98,7 +98,7 @@ def _stored(*, counted: bool, is_again: bool) -> str:
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
-    UPDATE {{s}}entries AS e SET {_SET}
+    UPDATE {{s}}entries AS e SET {_SET_VALUES}
     FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {CHANGING}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token {join_before}
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane {before_is_current}

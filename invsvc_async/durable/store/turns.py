@@ -27,14 +27,12 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries of one statement
-_MORE_LOOKED_AT: Final = (
-    200  # writes of a team that wait for others, or are in other lanes
-)
+_MORE_LOOKED_AT: Final = 200  # of a team: some wait for others, or are in other lanes
 _IS_READY: Final = f"{OPEN} AND {IN_LANE}"  # the condition of the index
 
 
 def _teams_text(comparison: str) -> str:
-    """Return the statement that selects $2 teams at most that have something open, as compared with $1."""
+    """Return the statement that selects the first $2 teams that have something open, from or after $1."""
     return f"""
 WITH RECURSIVE found (team, many) AS (
     SELECT (SELECT min(team) FROM {{s}}entries WHERE {_IS_READY} AND team {comparison} {{arg 1 text}}), 1
