@@ -131,6 +131,7 @@ def _lock_of(schema: str, thing: str | None) -> int:
 @cache
 def _insert_text(schema: str, names: tuple[str, ...], *, is_alone: bool) -> str:
     """Return the statement that inserts the columns *names* of a write, which *is_alone* without a thing."""
+    # The first four parameters are the channel, what it is told, the lane, and the lock.
     values = (f"CAST(${at} AS {_TYPES[name]})" for at, name in enumerate(names, 5))
     return _INSERT.format(
         schema=schema,

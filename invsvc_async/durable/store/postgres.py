@@ -511,7 +511,8 @@ class PostgresStore(Pool):
                 self._pending_now = []
                 continue
             for (entry, lane, _), done in pending:
-                if (entry.seq or entry.key) in kept:
+                is_stored = (entry.seq or entry.key) in kept
+                if is_stored:
                     settle(done, None, None)
                 else:
                     lane.doubt()
@@ -536,11 +537,7 @@ class PostgresStore(Pool):
             settle(done, None, JournalError(f"{why}. Run again to continue."))
 
     async def _store(self, given: Sequence[Put]) -> set[int | str]:
-        """
-        Store entries, and return the numbers of those that are stored, or their keys.
-
-        One without a number is new, or known by its key.
-        """
+        """Store entries; return the numbers of those that are stored, or the keys of those without one."""
         by_key, by_number, lefts = last_puts(given)
         stored: set[int | str] = set()
         if by_key:
