@@ -468,6 +468,7 @@ class PostgresStore(Pool):
                 async with self.lent() as connection:
                     lost = asyncio.Event()
                     connection.add_termination_listener(lambda _, lost=lost: lost.set())
+                    # told: the connection, the process of the server, the channel, and the text.
                     await connection.add_listener(
                         self.schema, lambda *told: woken(told[3])
                     )
