@@ -42,9 +42,10 @@ numbered AS MATERIALIZED (
 INSERT INTO {schema}.entries (seq, place, lane, {names})
 SELECT number, number, CAST($3 AS bigint), {values} FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
 """
-_TYPES: Final = dict(
-    each.split(":") for each in f"{WRITTEN} not_before:bigint due_at:bigint".split()
-)
+_COLUMNS: Final = f"{WRITTEN} not_before:bigint due_at:bigint".split()
+_TYPES: Final = {
+    name: kind for name, _, kind in (each.partition(":") for each in _COLUMNS)
+}
 _WITH_LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($4 AS bigint)) AS done"
 # A write that has no thing waits for no other.  The parameter of the lock has to be in the statement all the
 # same.
