@@ -172,7 +172,7 @@ class Claims:
 
     async def reopen(self, entry: Entry, state: State, lane: Lane) -> bool:
         """Reopen *entry*, which is done, in *lane*; return ``False`` if it has changed since."""
-        reopening = in_store.reopen(self.store, entry, state, lane.number)
+        reopening = in_store.reopen_seen(self.store, entry, state, lane.number)
         return await self.ends.to_its_end(entry.key, reopening)
 
     async def note_who_returns(self, run: KeyedRun) -> None:

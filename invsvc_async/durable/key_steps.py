@@ -283,7 +283,7 @@ class KeySteps:
         digest = digests_of(spec)
         if digest != run.digest:
             run.digest = digest
-            await note_digest(self.claims.store, run.seq, run.lane.number, digest)
+            await note_digest(self.claims.store, run.seq, run.lane, digest)
 
 
 def _check_entry(run: KeyedRun, spec: WriteSpec, entry: Entry) -> None:

@@ -46,7 +46,7 @@ from invsvc_async.durable.resolve import is_being_done, note, resolve
 from invsvc_async.durable.store.claims import (
     Finished,
     Held,
-    abandoned,
+    released_in_doubt,
 )
 from invsvc_async.durable.stored_keys import StoredKeys
 from invsvc_async.errors import InvalidRequestError, JournalError
@@ -264,7 +264,7 @@ class Keys:
     ) -> list[Outcome[Any]]:
         """Settle the keyed writes that nobody has and this client may read; return their outcomes."""
         settled: list[Outcome[Any] | None] = []
-        for entry in await abandoned(self._store):
+        for entry in await released_in_doubt(self._store):
             try:
                 if await self._left.may_settle(entry, options, same_mode=same_mode):
                     settled.append(await self._left.settle(entry.key, options))

@@ -85,7 +85,7 @@ class ApplicationFile:
         if not self.has_more:
             statement = application_table.of_first(statement)
         for row in await self.do(statement):
-            entry, common = application_table.entry_in(row)
+            entry, common = application_table.entry_of_row(row)
             if entry.common is not None:
                 commons.texts[entry.common] = common
             entries.append(entry)

@@ -179,6 +179,20 @@ async def test_zombie_releases_nothing_that_another_has(service, shared):
         await owner(other, mine.token, mine.number)
 
 
+async def test_zombie_notes_no_body_for_what_another_has(service, shared):
+    """Its lane has another owner, who has not moved the entry yet, and sends what the entry has."""
+    async with two(service, shared) as (one, other), under_way(service, one) as found:
+        mine = await journal_of(one).life.own_lane()
+        await owner(other, "thief.1", mine.number)
+        with pytest.raises(LostLaneError):
+            await in_store.note_digest(
+                store_beneath(one), found.entry.seq, mine, "another body"
+            )
+        seen = await claims_of(other).look(found.entry.key)
+        assert seen.entry.digest == found.entry.digest
+        await owner(other, mine.token, mine.number)
+
+
 async def test_verdict_is_reopened_once(service, shared):
     """Of two runs that saw a refusal, one does it anew; a verdict that came since is not touched."""
     service.script("journeys.update", "400")

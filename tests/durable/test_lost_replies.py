@@ -7,11 +7,12 @@ from functools import partial
 
 import pytest
 
+from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
-from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.deleting import drop, prune
 from invsvc_async.durable.store.lanes import end_lane, new_lane
@@ -21,7 +22,7 @@ from invsvc_async.durable.store.tables import Opening
 from invsvc_async.durable.store.verdicts import take_verdicts
 from invsvc_async.errors import JournalError
 from invsvc_async.storage import postgres_pool
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import all_of, creates, opened as opened_entries
 from tests.durable.stores import (
     KINDS,
     SENT,
@@ -34,6 +35,7 @@ from tests.durable.stores import (
     store_of,
     unheard,
 )
+from tests.support.database import database
 from tests.support.database_proxy import database_proxy
 from tests.support.waiting import cancel, until
 
@@ -296,3 +298,51 @@ async def test_take_over_that_is_cancelled(proxy, client, monkeypatch):
         assert first.lanes == {lane.number: lane for lane in lanes}
         await first.beat()
         assert [lane.lost for lane in lanes] == [False] * 5
+
+
+async def test_put_that_is_run_again_after_a_retry(proxy, client, request):
+    """The end was stored, and somebody has reopened the write since: that stays."""
+    name = f"p{abs(hash(request.node.name))}"
+    how = Opening("batch", lanes=2, counted=True, run_by="the batch")
+    address = proxy.journal(name).replace("silence=1", "silence=60")
+    async with (
+        opened(PostgresStore(address, how)) as store,
+        opened(PostgresStore(database().journal(name, silence=60), how)) as other,
+    ):
+        (lane,) = await lanes_of(store, options_of(client).core.clock)
+        [entry] = await fill(store, "a")
+        entry.state, entry.intent = State.SENDING, SENT
+        await lane.put(entry)
+        proxy.lose("refused")
+        storing = asyncio.ensure_future(end(lane, entry))
+        await until(lambda: proxy.lost)
+        proxy.cut()
+        assert await Entries(other).do_again(["a"]) == ["a"]
+        await proxy.open()
+        with pytest.raises(LostLaneError):
+            await storing
+        [again] = await store.entries("true")
+        assert (again.state, again.verdict, await unheard(store)) == (
+            State.TO_DO,
+            None,
+            [],
+        )
+
+
+async def test_retry_while_an_end_is_stored(service, client, proxy, request):
+    """The process that stores the end, whose reply was lost, does the write anew."""
+    name = f"w{abs(hash(request.node.name))}"
+    service.script("webhooks.create", "400")
+    async with Batch.open(
+        proxy.journal(name), client, on_secret=lambda *_: None
+    ) as batch:
+        proxy.lose("refused")
+        running = asyncio.create_task(all_of(batch, creates(client, 1)))
+        await until(lambda: proxy.lost)
+        proxy.cut()
+        async with opened_entries(database().journal(name, silence=60)) as entries:
+            assert await entries.do_again(["row-0"]) == ["row-0"]
+        await proxy.open()
+        [result] = await running
+    assert result.outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.create") == 2

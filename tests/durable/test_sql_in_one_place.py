@@ -66,6 +66,21 @@ def test_statements_in_the_picture():
     assert sorted(named - there) == []
 
 
+def test_each_name_in_the_picture_is_in_one_place():
+    """Whoever looks for the code of a change finds it at once."""
+    texts = [path.read_text(encoding="utf-8") for path in STORE.glob("[!_]*.py")]
+    named = set(re.findall(r"``(_\w+|RELEASE)``", store.__doc__))
+    of_name = {
+        name: re.compile(rf"^(async )?(def )?{name}(\(|: | = )", re.MULTILINE)
+        for name in named
+    }
+    times = {
+        name: sum(len(definition.findall(text)) for text in texts)
+        for name, definition in of_name.items()
+    }
+    assert {name: many for name, many in times.items() if many != 1} == {}
+
+
 def test_that_statements_are_recognised():
     """Otherwise the test above would hold nothing."""
     found = {path.stem for path in STORE.glob("*.py") if has_statement(path)}

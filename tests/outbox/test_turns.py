@@ -294,3 +294,21 @@ async def test_next_writes_of_teams(service, place):
         held = [found[0].seq, found[1].seq]
         rest = await next_of_teams(store, wanted, lanes, held)
         assert [each.seq for each in rest] == [found[2].seq]
+
+
+async def test_writes_to_one_thing_in_front_of_a_team(service, place):
+    """They wait for the first of them, which is under way; the team's other writes do not."""
+    hook = service.seed_webhook().id
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        changes = [
+            client.webhooks.update(hook, description="x").keyed(f"{at}")
+            for at in range(9)
+        ]
+        await enqueue(outbox, *changes, *creates(client, None, 3))
+        entries = outbox_entries(outbox)
+        if place.__class__ is not str:
+            await entries.move()
+        store, lanes = entries.store, range(1, entries.lanes + 1)
+        [first] = await next_of_teams(store, {"": 1}, lanes, ())
+        found = await next_of_teams(store, {"": 2}, lanes, [first.seq])
+        assert [each.operation for each in found] == ["webhooks.create"] * 2

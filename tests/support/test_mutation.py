@@ -55,13 +55,13 @@ def test_list(tmp_path):
 def test_process_and_files_after_mutants(tmp_path):
     """Functions, constants and files are those that ship again."""
     from invsvc_async.batch.dispatcher import Dispatcher
-    from invsvc_async.durable.store import postgres as postgres_store
+    from invsvc_async.durable.store import puts
     from invsvc_async.reconcile import settle_windows
 
     def now():
         windows = settle_windows.SettleWindows
         return (
-            postgres_store._PUT,
+            puts._PUT_IN_DATABASE,
             Dispatcher._fetch.__code__,
             windows.over.func.__code__,
             windows.when.__code__,

@@ -2,17 +2,18 @@
 The store of writes under client journals, batches and outboxes, in SQLite and PostgreSQL.
 
 All SQL of its tables is in this folder, and nowhere else.  What is outside asks for operations: functions of
-a store, which return named types.  Some are *scripts*, which ``store.run`` runs in one transaction.
+a store, which return named types.  Some are *scripts*, which ``store.run`` runs in one transaction, and again
+if the reply about that was lost.
 
 =====================  ================================================================================
-what is asked for      operations
+what is asked for      file: operations
 =====================  ================================================================================
 a store                ``opening``: where it is; ``store_at``.  ``facts``: what holds for all of it
 who lives              ``members``: signs of life.  ``lanes``: who has which entries; take-over
 a write under a key    ``claims``: ``claim`` (Claimed, Finished, Held, Abandoned), ``look``, ``take``,
-                       ``reopen``, ``release``
+                       ``reopen_seen``, ``release``
 order                  ``order``: what comes before a write, ``begin``, who is overtaken
-a send, an end         ``put`` of the store: only if its owner still has the entry
+a send, an end         ``put`` of the store, which stores them in groups; the statements are in ``puts``
 what was left          ``states``: of things, as the next write to one has to know it
 verdicts               ``verdicts``: who gives each; acknowledged ones.  ``findings``: those of people
 entries                ``adding``; ``reopening``; ``deleting``: dropping and pruning.  ``unkeyed``: those of
@@ -25,15 +26,16 @@ an outbox              ``enqueued``: by transactions of the application.  ``appl
 an older copy          ``restored``: recognising it, and the notes about it
 =====================  ================================================================================
 
-Beneath are ``tables`` (the tables, and storing in them), ``conditions`` (what columns of an entry say),
+Beneath are ``tables`` (the tables, and how a store is opened), ``conditions`` (what columns of an entry say),
 ``migrations`` (what each version of the tables has changed), ``schemas`` (where a store is in PostgreSQL),
 and ``sqlite`` and ``postgres`` (connections, transactions, group commit, notifications).
 
 The states of an entry
 ======================
 
-An entry has an *owner* if it is in a lane n whose row in ``lanes`` has the token of a process, and that one
-lives: it is not silent (``members``), or, in a file, has the lock of the file.  Only the owner sends.
+An entry is in a *lane*, a number.  A lane has an *owner* if its row in ``lanes`` has the token of a process
+that lives: it is not silent (``members``), or, in a file, it has the lock of the file.  Only the owner of its
+lane sends an entry.  The lanes ``FREED`` and ``ENDED`` have no row (``conditions``).
 
 ================  ================  ================================================  ==================
 state             ``state``         other columns                                     left by
@@ -41,10 +43,11 @@ state             ``state``         other columns                               
 waiting           TO DO             ``done_at`` NULL; a lane without an owner, or     own, forget
                                     for a key ``FREED`` or ``ENDED``
 waiting, aside    TO DO             ``done_at`` NULL; the lane -1 - n; ``due_at``     come back, forget
-owned             TO DO             ``done_at`` NULL; a lane with an owner            send, release, set
-                                                                                      aside, forget
-in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settles     finish, release
-                                    it; without one, the next owner settles it
+owned             TO DO             ``done_at`` NULL; a lane with an owner            send, finish,
+                                                                                      release, set aside,
+                                                                                      forget
+in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settles     finish, take back,
+                                    it; without one, the next owner settles it        own, release
                                     first
 finished          DONE              ``verdict``, which may be UNKNOWN, ``outcome``,   reopen, forget
                                     ``done_at``.  In ``unheard`` until the
@@ -54,53 +57,75 @@ finished, untold  DONE              ``verdict``, ``outcome``; ``done_at`` NULL a
                                     It stays *open* until the application has it
 emptied           DONE              finished, without ``intent`` and ``outcome``:     forget
                                     only its key is kept
-reopened          TO DO; SENDING    as waiting or in doubt; ``intent`` has what was   own
-                  after UNKNOWN     sent before
 forgotten                           no row, and its ``seq`` is not given again
 ================  ================  ================================================  ==================
 
 What changes them
 =================
 
-=========  ======================================================  ===================================
-change     statements of PostgreSQL                                in a file, if they are others
-=========  ======================================================  ===================================
-enter      ``_ADD`` in adding: a batch's input.  ``_CLAIM`` in     ``_ADD`` for keys and rows, too:
-           claims: a key, which may enter as sent.  ``_INSERT``    ``_insert`` in claims, ``_take_in``
-           in enqueued: an outbox.  ``_KEEP`` in tables: a         in enqueued
-           client's write without a key, which enters as sent
-own        by lane: ``_TAKE`` and ``_NEW`` in lanes.  Of a key:    also ``_FREE_ALL_LANES`` in sqlite,
-           ``_MOVE_ENTRY`` in claims.  Of lanes that were taken over:    opening
-           ``_MOVE_KEYED`` and ``_MOVE_REST`` in lanes
-send       ``_PUT`` in postgres.  Of a key: ``_BEGIN`` in order    ``_STORE`` in sqlite for ``_PUT``
-finish     ``_PUT``; ``_KEEP``.  ``_ENDED`` in findings: by a      ``_STORE`` for ``_PUT``
-           person.  ``_END`` in enqueued: of a row that a copy
-           lacks
-release    of a key: ``RELEASE`` and ``_RELEASE_UNSENT`` in
-           claims.  By lane: ``_RELEASE``, ``_FREE_OWN`` and
-           ``_DELETE_OWN`` in lanes
-set aside  ``_MOVE_ASIDE`` in due
-come back  ``_COME_BACK`` in due
-reopen     of a key, by its next run: ``_REOPEN`` in claims.
-           By ``retry``: ``_REOPEN`` in reopening, and for keys
-           ``_FREE_REOPENED``.  Before another finding:
-           ``_OPENED`` in findings
-forget     ``drop``: nothing was sent.  ``_PRUNE``, or ``_EMPTY``  ``forget`` in sqlite, while the
-           to keep the key: all in deleting.  ``_REMOVE`` in       loop is closed
-           unkeyed.  ``_DELETE`` in enqueued: another write has
-           its key
-=========  ======================================================  ===================================
+Before each colon is the file, after it the name of a statement, or of a function.  A store in a file has the
+same statements as PostgreSQL, unless others are named.
 
-Guards differ where the databases do:
+==========  ====================================  =====================================================
+change      which entries                         by
+==========  ====================================  =====================================================
+enter       of the input of a batch               adding: ``_ADD``
+            of a key; perhaps as in doubt         claims: ``_CLAIM``; in a file, ``_insert``, with the
+                                                  ``_ADD`` of adding
+            of an outbox; aside, if it has to     enqueued: ``_INSERT``; in a file, ``_take_in``, with
+            wait for its time                     the ``_ADD`` of adding
+            of a write without a key, in doubt    puts: ``_PUT_BY_KEY``
+own         all of a lane                         lanes: ``_TAKE_LANES``, ``_NEW_LANE``
+            of one key                            claims: ``_MOVE_ENTRY``
+            without keys, of lanes taken over     lanes: ``_MOVE_REST``
+send        of a lane                             puts: ``_PUT_IN_DATABASE``; in a file ``_PUT_IN_FILE``
+            of a key that was not next            order: ``_BEGIN``
+            of a write without a key              puts: ``_PUT_BY_KEY``
+take back   provably not sent; becomes TO DO      as send, with that state.  When it is released, too:
+                                                  claims: ``_RELEASE_UNSENT``
+            of a key that is not next, in a file  claims: ``_NOT_NEXT``
+finish      of a lane                             as send, with a verdict
+            by a person                           findings: ``_STORE_FINDING``
+            moved into a file, of which an older  enqueued: ``_END_LOST``
+            copy lacks it
+release     of one key                            claims: ``RELEASE``, ``_RELEASE_UNSENT``
+            all of a lane                         lanes: ``_RELEASE_LANES``, ``_FREE_OWN``; if none is open,
+                                                  ``_DELETE_OWN``; at the opening of a file, sqlite:
+                                                  ``_FREE_ALL_LANES``
+            of keys, of lanes taken over          lanes: ``_MOVE_KEYED``
+set aside   behind others that wait               due: ``_MOVE_ASIDE``
+come back   due                                   due: ``_COME_BACK``
+reopen      of one key, by its next run           claims: ``_REOPEN_SEEN``
+            by ``retry``                          reopening: ``_REOPEN_CHOSEN``; of keys, then
+                                                  ``_FREE_REOPENED``
+            for another finding of a person       findings: ``_OPEN_AGAIN``
+forget      dropped: nothing was sent             deleting: ``_DROP``
+            pruned                                deleting: ``_PRUNE``; to keep the key, ``_EMPTY``
+            without a key, told                   unkeyed: ``_REMOVE``; in a file whose event loop is
+                                                  closed, sqlite: ``_FORGET_KEYS``
+            of a key that has another write       enqueued: ``_DELETE_REPLACED``
+==========  ====================================  =====================================================
 
-- PostgreSQL checks in each statement of an owner that its token is on the lane, and locks the lane until the
-  commit: another process may take the lane over at any time.  In a file the process that has the lock of the
-  file has all lanes, for as long as it is open, so ``_STORE`` only checks that the entry is open.
-- ``_PUT`` also compares the key, because a connection may find an older copy of the database, where a number
-  is another entry's.  A file is compared with the one that was opened (``SameFile``).
-- ``_PUT`` accepts an end that is stored already, because a reply may be lost.  A file answers always.
-- What follows from an end, in ``unheard``, ``states`` and ``counts``, is done by the same statement, and in a
-  file by triggers and ``_LEFT``, because each statement of Python costs the GIL.
-- Whether a claimed write may enter as sent is decided before the insertion, and in a file after it, in the
-  same transaction: see ``order``.
+A reopened entry is as one that has entered, but its ``intent`` has what was sent before.  By ``retry`` in a
+batch or an outbox, it is TO DO even after UNKNOWN, and its next owner sees in ``intent`` what to settle.
+
+Which guards they have
+======================
+
+- What only the owner of a lane may do is refused to a process that has lost the lane.  In PostgreSQL, another
+  process may take it over at any time.  So the token on the row of the lane is checked, and the row locked
+  until the commit, in ``_PUT_IN_DATABASE``, ``_PUT_BY_KEY`` and ``_CLAIM``, and in the scripts that run
+  ``_BEGIN``, ``_DIGEST``, ``_MOVE_ENTRY``, ``_MOVE_REST``, ``_MOVE_ASIDE`` and ``_COME_BACK``.
+- In a file, the process that has the lock of the file has all lanes for as long as the file is open.  So
+  ``_PUT_IN_FILE`` only checks that the entry is open.
+- A release of one key checks the token without a lock: it gives away what another process would only take.  A
+  reopening of one key compares the verdict that was seen, and ``_REMOVE`` the lane: its verdict was told.
+- ``_PUT_IN_DATABASE`` compares the key, too, because a connection may find an older copy of the database, in
+  which a number is another entry's.  A file is compared with the one that was opened (``SameFile``).
+- ``_PUT_IN_DATABASE`` accepts an end that is stored already, because a reply may be lost.  A file answers
+  always.
+- What follows from an end, in ``unheard``, ``states`` and ``counts``, is done by the same statement.  In a
+  file, by triggers (``tables``) and ``_NOTE_STATES``, because each statement of Python costs the GIL.
+- Whether a claimed write may enter as in doubt is decided before the insertion; in a file, after it, in the
+  same transaction (``order``).
 """

@@ -37,9 +37,9 @@ _NUMBERS: Final = """
 """
 _NEXT_SEQ: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'entries' RETURNING seq"
 _FIRST_SEQ: Final = "{sqlite}INSERT INTO sqlite_sequence (name, seq) VALUES ('entries', $1) RETURNING seq"
-_COLUMNS: Final = ", ".join(("seq", "place", "lane", *WRITTEN_NAMES))
+_NEW_COLUMNS: Final = ", ".join(("seq", "place", "lane", *WRITTEN_NAMES))
 _ADD: Final = f"""
-INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS}
+INSERT INTO {{s}}entries ({_NEW_COLUMNS}) SELECT {_NEW_COLUMNS}
     FROM {{rows 1 seq:bigint place:bigint lane:bigint {WRITTEN}}} WHERE true
     ON CONFLICT (key) DO NOTHING RETURNING seq
 """
@@ -65,7 +65,7 @@ async def known_of(store: Store, keys: Sequence[str]) -> dict[str, KnownEntry]:
 
 
 def numbers(many: int) -> Script[list[int]]:
-    """Return the next numbers, for new entries and for places at the end of the order."""
+    """Return the next *many* numbers, for new entries, or as places at the end of the order."""
     in_database = yield _NUMBERS, (many,)
     if in_database:
         return [number for (number,) in in_database]
@@ -78,23 +78,16 @@ def add(
     entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]
 ) -> Script[dict[str, KnownEntry]]:
     """
-    Insert new *entries* in their order; return what is known under their keys.
+    Insert new *entries* in their order; return what is known under their keys, by key.
 
-    With them, store the common parts of their intents, which *commons* has.  The numbers that this and
-    earlier tries gave are added to *ours*.
+    With them, store the common parts of their intents, which *commons* has by number.  The numbers that this
+    run gives are added to *ours*: an entry under one of them was inserted by this run, or an earlier one.
 
     They are counted as TO DO.  Claims of keys also insert entries that are being sent, but keys are in the
     journals of clients, which keep no counts.
     """
-    yield (
-        COMMONS,
-        (
-            [
-                (number, commons[number])
-                for number in {e.common for e in entries if e.common}
-            ],
-        ),
-    )
+    needed = {entry.common for entry in entries if entry.common}
+    yield COMMONS, ([(number, commons[number]) for number in needed],)
     given = yield from numbers(len(entries))
     ours.update(given)
     numbered = [*zip(given, entries, strict=True)]

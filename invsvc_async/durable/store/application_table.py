@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Cell
 
 
+# The default of the column ``version`` is the version of the table.  In a table that was upgraded, it stays
+# that of the first version, because no statement can change the default of a column.
 _VERSION: Final = 2
-# That of 0.1.0, without ``more``.  It stays the default of a column, which no statement can change.
-_FIRST_VERSION: Final = 1
-_MORE: Final = (
-    "labels",
-    "team",
-    "not_before",
-)  # what ``more`` has of an entry, as JSON, if it has any
+_FIRST_VERSION: Final = 1  # of 0.1.0, without the column ``more``
+# What ``more`` has of an entry, as JSON: of these fields, those that are set.  NULL if none is.
+_IN_MORE: Final = ("labels", "team", "not_before")
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS invsvc_outbox (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, thing TEXT,
@@ -39,12 +37,12 @@ CREATE TABLE IF NOT EXISTS invsvc_outbox (
 CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WHERE moved = 0;
 CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
 """
-_INSERT: Final = """
+_INSERT_ROW: Final = """
 INSERT INTO invsvc_outbox (base_url, common, number, key, thing, digest, operation, intent)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
 """
-# ``more`` is only named if there is any: the table may be one of the first version.
-_INSERT_MORE: Final = _INSERT.replace("intent)", "intent, more)").replace(
+# The column ``more`` is only named if there is something in it: the table may be one of the first version.
+_INSERT_ROW_WITH_MORE: Final = _INSERT_ROW.replace("intent)", "intent, more)").replace(
     "$8)", "$8, $9)"
 )
 _ADD_MORE: Final = "ALTER TABLE invsvc_outbox ADD COLUMN more TEXT"
@@ -57,24 +55,28 @@ _HAS_MORE: Final = (
 )
 _EPOCH: Final = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = $1"
 _USE: Final = "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
+# Rows, of the base URL $1 and a condition that follows: the text of the common part; the ``_FIELDS``; and
+# ``more``.  What was moved has no texts any more: so its common part has no number, and its intent is NULL.
 _ROWS: Final = """
 SELECT common, seq, key, thing, digest, operation, CASE WHEN common <> '' THEN number END AS common,
     nullif(intent, '') AS intent, more FROM invsvc_outbox WHERE base_url = $1 AND
 """
 _FIELDS: Final = ("seq", "key", "thing", "digest", "operation", "common", "intent")
-_NEW: Final = "moved = 0 ORDER BY seq LIMIT $2"
-_COUNT: Final = "SELECT count(*) FROM invsvc_outbox WHERE base_url = $1 AND moved = 0"
+_NOT_MOVED: Final = "moved = 0 ORDER BY seq LIMIT $2"
+_COUNT_NOT_MOVED: Final = (
+    "SELECT count(*) FROM invsvc_outbox WHERE base_url = $1 AND moved = 0"
+)
 _MORE_OF_NEW: Final = """
 SELECT more FROM invsvc_outbox WHERE base_url = $1 AND moved = 0 AND more IS NOT NULL
 """
 _MARK: Final = """
 UPDATE invsvc_outbox SET moved = 1, common = '', intent = '', more = NULL WHERE seq {any 1 bigint}
 """
-_DELETE: Final = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
-# Rows that were moved, and new rows with the digest that was deleted in the store.  If the deletion of an
-# entry was interrupted after that of its row, the application may have enqueued another write under the key:
-# that row stays.
-_DELETE_OLD: Final = """
+_DELETE_ROW: Final = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
+# The rows of entries that are deleted in the store, by key and digest: those that were moved, and new ones of
+# the same write.  A new one of another write stays: the application may have enqueued it under the key if an
+# earlier deletion was interrupted, after that of the row and before that of the entry.
+_DELETE_OLD_ROWS: Final = """
 DELETE FROM invsvc_outbox WHERE seq IN (
     SELECT o.seq FROM {rows 2 key:text digest:text} JOIN invsvc_outbox AS o ON o.key = given.key
     WHERE o.base_url = $1 AND (o.moved = 1 OR o.digest = given.digest)
@@ -85,7 +87,6 @@ DELETE FROM invsvc_outbox WHERE seq IN (
 def is_known(connection: sqlite3.Connection) -> bool:
     """Return whether the table is of a version that this package knows."""
     defaults = _defaults_in(connection)
-    # The default of this column is the version of the table.
     known = {str(_FIRST_VERSION), str(_VERSION)}
     return "digest" in defaults and defaults.get("version") in known
 
@@ -134,15 +135,15 @@ def insert(base_url: str, new: Entry, common: str) -> Statement:
         new.operation,
         new.intent,
     )
-    given = {name: getattr(new, name) for name in _MORE}
+    given = {name: getattr(new, name) for name in _IN_MORE}
     more = {name: value for name, value in given.items() if value not in {None, ""}}
     if not more:
-        return _INSERT, values
-    return _INSERT_MORE, (*values, json.dumps(more, ensure_ascii=False))
+        return _INSERT_ROW, values
+    return _INSERT_ROW_WITH_MORE, (*values, json.dumps(more, ensure_ascii=False))
 
 
 def compared(base_url: str, new: Entry) -> Statement:
-    """Build the statement that selects whether the row of the key of *new* is the same write."""
+    """Build the statement that selects whether the row of the key of *new* has the same write."""
     return _IS_SAME, (base_url, new.key, new.digest)
 
 
@@ -159,12 +160,12 @@ def use_epoch(base_url: str, epoch: str | None) -> Statement:
     return _USE, (base_url, epoch)
 
 
-# --- rows, to be read by ``entry_in``
+# --- rows, to be read by ``entry_of_row``
 
 
 def new_rows(base_url: str, most: int) -> Statement:
     """Build the statement that selects the first rows which were not moved."""
-    return _ROWS + _NEW, (base_url, most)
+    return _ROWS + _NOT_MOVED, (base_url, most)
 
 
 def moved_rows(base_url: str, after: int, most: int) -> Statement:
@@ -181,13 +182,13 @@ def new_row(base_url: str, key: str) -> Statement:
     return f"{_ROWS} moved = 0 AND key = $2", (base_url, key)
 
 
-def entry_in(row: Sequence[Cell]) -> tuple[Entry, str]:
+def entry_of_row(row: Sequence[Cell]) -> tuple[Entry, str]:
     """Return the entry in *row*, and the text of its common part."""
     common, *fields, more = row
     named = dict(zip(_FIELDS, fields, strict=True))
-    return Entry(
-        state=State.TO_DO, lane=ONLY_LANE, **named, **json.loads(more or "{}")
-    ), common
+    set_in_more = json.loads(more or "{}")
+    entry = Entry(state=State.TO_DO, lane=ONLY_LANE, **named, **set_in_more)
+    return entry, common
 
 
 def of_first(statement: Statement) -> Statement:
@@ -209,7 +210,7 @@ def labels_in_row(more: str) -> str | None:
 
 def count_new(base_url: str) -> Statement:
     """Build the statement that counts the rows which were not moved."""
-    return _COUNT, (base_url,)
+    return _COUNT_NOT_MOVED, (base_url,)
 
 
 # --- rows that were moved, or are not wanted
@@ -222,14 +223,14 @@ def mark_moved(seqs: Sequence[int]) -> Statement:
 
 def delete(base_url: str, key: str) -> Statement:
     """Build the statement that deletes the row of *key*."""
-    return _DELETE, (base_url, key)
+    return _DELETE_ROW, (base_url, key)
 
 
 def delete_new(base_url: str, key: str) -> Statement:
     """Build the statement that deletes the row of *key* if it was not moved, and then selects a row."""
-    return f"{_DELETE} AND moved = 0 RETURNING seq", (base_url, key)
+    return f"{_DELETE_ROW} AND moved = 0 RETURNING seq", (base_url, key)
 
 
 def delete_old(base_url: str, digests: Sequence[tuple[str, str]]) -> Statement:
     """Build the statement that deletes rows by keys and *digests*, but not new writes under old keys."""
-    return _DELETE_OLD, (base_url, digests)
+    return _DELETE_OLD_ROWS, (base_url, digests)

@@ -25,9 +25,14 @@ from invsvc_async.durable.entry import (
 )
 from invsvc_async.durable.store.adding import add
 from invsvc_async.durable.store.conditions import ENDED, FREED, OPEN
-from invsvc_async.durable.store.lanes import MINE, OWNER, check_owned
-from invsvc_async.durable.store.members import dead, living, member_of, unowned
-from invsvc_async.durable.store.restored import IS_OPEN
+from invsvc_async.durable.store.lanes import (
+    LOCK_IF_OWNED,
+    LOCK_OWNER,
+    check_owned,
+    has_other_living_owner,
+)
+from invsvc_async.durable.store.members import dead, unowned
+from invsvc_async.durable.store.restored import MARK_IS_OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.reconcile.enums import Verdict
@@ -41,16 +46,41 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Cell, Script
 
 
-# An entry, the token of its lane, whether a living process has it, and the number of a ``Teller``.
+class Teller(IntEnum):
+    """
+    Who has to return the secret of a new webhook.  The statements give these numbers.
+
+    That is what ``unheard`` has in the journal of a client, with that process as ``taker``.  In batches and
+    outboxes, ``unheard`` has something else: the verdicts that nobody has acknowledged (``verdicts``).
+    """
+
+    NOBODY = 0  # it was returned, or there is none
+    LIVING = 1  # a living process has to
+    GONE = 2  # a process that is gone had to, so the secret is lost
+
+
+_TELLER: Final = (
+    f"CASE WHEN u.seq IS NULL THEN {Teller.NOBODY:d}"
+    f" WHEN {dead('u.taker')} THEN {Teller.GONE:d} ELSE {Teller.LIVING:d} END"
+)
+# An entry, the token of its lane, whether a living process has it (1 or 0), and a ``Teller``.
 _FOUND: Final = f"""
 SELECT {ENTRY}, l.owner, CASE WHEN {unowned("l.owner")} THEN 0 ELSE 1 END AS lives,
-    CASE WHEN u.seq IS NULL THEN 0 WHEN {dead("u.taker")} THEN 2 ELSE 1 END AS untold
+    {_TELLER} AS teller
 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq
 """
 _LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
-_NEW: Final = f"{WRITTEN} taker:text"
+_GIVEN: Final = f"{WRITTEN} taker:text"
 _NUMBER: Final = "nextval('{s}entries_seq_seq')"
-_COLUMNS: Final = ", ".join(WRITTEN_NAMES)
+_WRITTEN_COLUMNS: Final = ", ".join(WRITTEN_NAMES)
+# The values of a new entry, of a row that has ``is_whole`` and ``is_next`` (below).  An entry of a thing that
+# is not next, or of which that is not known (NULL), enters as TO DO, whatever state it was given.
+_VALUES_IF_NEXT: Final = ", ".join(
+    f"CASE WHEN is_whole AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END"
+    if name == "state"
+    else name
+    for name in WRITTEN_NAMES
+)
 # PostgreSQL claims keys in one statement, which also returns the entries that were there:
 #
 #     turn    makes the commit wait for the disk
@@ -59,27 +89,21 @@ _COLUMNS: Final = ", ".join(WRITTEN_NAMES)
 #     owned   the lane, if it is still this process's; it stays so until the commit
 #     new     what is given under keys that have no entry, if the lane is owned
 #     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries
-#             of a thing are in the order of their commits.  newest is the number that the new entry gets,
-#             before the one that was newest until now; is_next: see order
-#     made    the inserted entries; none where another process was faster
-#     told    who returns the secrets of webhooks that they create
+#             of a thing are in the order of their commits.  newest becomes the number of the new entry, and
+#             before the number that newest was; is_next: see below
+#     made    the inserted entries; none under a key for which another process was faster
+#     told    who has to return the secrets of webhooks that they create
 #
-# before is as of the lock.  Whether the write before was applied may be read as of the statement's start,
-# because it stays so.
-#
-# An entry that is not next enters as TO DO, whatever state it was given.
-_VALUES_IF_NEXT: Final = ", ".join(
-    f"CASE WHEN is_whole AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END"
-    if name == "state"
-    else name
-    for name in WRITTEN_NAMES
-)
+# A write is next (``order``) if before is 0: its row of states is new, so no write to the thing is known.  Or
+# if before is an entry of this lane that was applied; that may be read as of the statement's start, because
+# it stays so.  before is NULL if the row was there but named no claim: something else has made it, or a retry
+# has removed the name.  Then is_next is NULL, too, and counts as no.
 _CLAIM: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
-whole AS (SELECT NOT EXISTS ({IS_OPEN}) AS is_whole),
+whole AS (SELECT NOT EXISTS ({MARK_IS_OPEN}) AS is_whole),
 owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
 new AS MATERIALIZED (
-    SELECT owned.id, given.* FROM turn CROSS JOIN owned CROSS JOIN {{rows 2 {_NEW}}}
+    SELECT owned.id, given.* FROM turn CROSS JOIN owned CROSS JOIN {{rows 2 {_GIVEN}}}
     WHERE NOT EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE e.key = given.key)
 ), line AS (
     INSERT INTO {{s}}states AS s (thing, place, newest, before)
@@ -89,21 +113,23 @@ new AS MATERIALIZED (
         SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict = '{Verdict.APPLIED}'
     ) AS is_next
 ), made AS (
-    INSERT INTO {{s}}entries (seq, place, lane, {_COLUMNS})
+    INSERT INTO {{s}}entries (seq, place, lane, {_WRITTEN_COLUMNS})
     SELECT number, number, id, {_VALUES_IF_NEXT}
     FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
         CROSS JOIN whole
     ON CONFLICT (key) DO NOTHING RETURNING seq, key
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker)
-    SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_NEW}}} USING (key) WHERE given.taker IS NOT NULL
+    SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_GIVEN}}} USING (key) WHERE given.taker IS NOT NULL
 )
 SELECT given.key, made.seq, is_whole AND (given.thing IS NULL OR is_next), found
-FROM whole CROSS JOIN {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
+FROM whole CROSS JOIN {{rows 2 {_GIVEN}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
     LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
 """
-# In a file, entries that were inserted as being sent, but are not next, become TO DO in the same transaction.
-_NOT_YET: Final = f"""
+# In a file, entries that were inserted as being sent, but are not next (``order``), become TO DO in the same
+# transaction.  A place in ``states`` is the number of an entry, unless a forced retry has given it: then no
+# entry is found, and the new one is not next.
+_NOT_NEXT: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
     EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.{OPEN} AND o.seq <> e.seq)
     OR EXISTS (SELECT 1 FROM {{s}}entries AS u WHERE u.thing = e.thing AND u.verdict = '{Verdict.UNKNOWN}')
@@ -112,7 +138,7 @@ UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} 
     ))
 ) RETURNING seq
 """
-_TAKER: Final = """
+_SET_TELLER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
     ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
 """
@@ -122,38 +148,25 @@ UPDATE {{s}}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND {OPEN} RETURN
 _WAS_MOVED: Final = (
     f"SELECT seq FROM {{s}}entries WHERE seq = $1 AND lane = $2 AND {OPEN}"
 )
-_REOPEN: Final = f"""
+_REOPEN_SEEN: Final = f"""
 UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
 """
 _DIGEST: Final = (
     f"UPDATE {{s}}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND {OPEN}"
 )
-_OWN: Final = f"""
+_IF_OWNED: Final = f"""
 WHERE key = $1 AND lane = $2 AND {OPEN}
     AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
 """
-RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
+RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_IF_OWNED}"
 _RELEASE_UNSENT: Final = (
-    f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_OWN}"
+    f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_IF_OWNED}"
 )
 _HAS_KEY: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
-_LEFT_OPEN: Final = (
+_IN_DOUBT_IN_LANES: Final = (
     f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
 )
-
-
-class Teller(IntEnum):
-    """
-    Who is to return the secret of a new webhook.  The numbers are those of the statements.
-
-    In the journal of a client, ``unheard`` has who is to, with whom as ``taker``; in batches and outboxes, it
-    has the verdicts that nobody has acknowledged.
-    """
-
-    NOBODY = 0  # it was returned, or there is none
-    LIVING = 1  # a living process is about to
-    GONE = 2  # one that is gone was
 
 
 class Claimed(NamedTuple):
@@ -168,7 +181,7 @@ class Claimed(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The write of the key has a verdict; ``lives`` is whether the process that has found it does."""
+    """The write of the key has a verdict; ``lives`` is whether the process that has found it is alive."""
 
     entry: Entry
     teller: Teller
@@ -247,7 +260,7 @@ async def _claim_in_database(
     claims: dict[str, Claim] = {}
     for key, seq, is_next, row in found:
         if seq is not None:
-            claims[key] = Claimed(seq, is_next)
+            claims[key] = Claimed(seq, bool(is_next))  # NULL: not known, so no
         elif row is not None:
             claims[key] = _seen_in(row, lane.token)
     return claims
@@ -261,21 +274,22 @@ def _insert(
 ) -> Script[dict[str, Claim]]:
     """Insert entries in a file; return as ``claim``."""
     ours: set[int] = set()
-    known = yield from add(
-        [replace(entry, lane=lane.number) for entry, _ in given], commons, ours=ours
-    )
+    entries = [replace(entry, lane=lane.number) for entry, _ in given]
+    known = yield from add(entries, commons, ours=ours)
     made = {key: seq for key, (seq, *_) in known.items() if seq in ours}
-    late: set[int] = set()
+    not_next: set[int] = set()
     if made and any(entry.thing is not None for entry, _ in given):
-        late = {seq for (seq,) in (yield _NOT_YET, ([*made.values()], lane.number))}
-    if takers := [
+        rows = yield _NOT_NEXT, ([*made.values()], lane.number)
+        not_next = {seq for (seq,) in rows}
+    tellers = [
         (made[entry.key], taker)
         for entry, taker in given
         if taker and entry.key in made
-    ]:
-        yield _TAKER, (takers,)
+    ]
+    if tellers:
+        yield _SET_TELLER, (tellers,)
     claims: dict[str, Claim] = {
-        key: Claimed(seq, seq not in late) for key, seq in made.items()
+        key: Claimed(seq, seq not in not_next) for key, seq in made.items()
     }
     if others := known.keys() - made:
         for row in (yield _LOOK, (silence, [*others])):
@@ -286,7 +300,7 @@ def _insert(
 
 async def is_owned(store: Store, lane: OwnedLane) -> bool:
     """Return whether this process still owns *lane*."""
-    return bool(await store.rows(MINE, lane.number, lane.token))
+    return bool(await store.rows(LOCK_IF_OWNED, lane.number, lane.token))
 
 
 # --- looking
@@ -307,22 +321,24 @@ async def is_there(store: Store, key: str) -> bool:
     return bool(await store.rows(_HAS_KEY, key))
 
 
-async def abandoned(store: Store) -> list[Entry]:
-    """Return the released entries of keys that may have been sent, oldest first; no process has them."""
-    return await store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED])
+async def released_in_doubt(store: Store) -> list[Entry]:
+    """Return the entries of keys that no process has and that may have been sent, oldest first."""
+    return await store.entries(f"{_IN_DOUBT_IN_LANES} ORDER BY e.seq", [FREED, ENDED])
 
 
 async def load_common_of(store: Store, entry: Entry) -> None:
     """Load the common part of the intent of *entry*, which another process has stored."""
-    await store.entries("e.seq = $1", entry.seq)
+    await store.entries(
+        "e.seq = $1", entry.seq
+    )  # To select an entry loads what it lacks.
 
 
 def _seen_in(row: Sequence[Cell], mine: str | None) -> Seen:
     """Return what *row* of ``_FOUND`` shows; what is in the lane of the token *mine* is not held."""
-    *fields, owner, lives, untold = row
+    *fields, owner, lives, teller = row
     entry = entry_in(fields)
     if entry.state is State.DONE:
-        return Finished(entry, Teller(untold), bool(lives))
+        return Finished(entry, Teller(teller), bool(lives))
     if lives and owner != mine:
         return Held(entry, owner)
     return Abandoned(entry, entry.state is State.SENDING)
@@ -333,7 +349,9 @@ def _seen_in(row: Sequence[Cell], mine: str | None) -> Seen:
 
 async def take(store: Store, entry: Entry, mine: OwnedLane, to: int) -> Taken | None:
     """
-    Move *entry*, as it was seen, to the lane *to*; return ``None`` if a living process has it.
+    Move *entry*, as it was seen, to the lane *to*: that of this process, or ``FREED``, for any run.
+
+    Return ``None`` if a living process has the entry, or it was changed since.
 
     Raises:
         LostLaneError: The lane *mine*, of this process, belongs to another one.
@@ -346,26 +364,30 @@ def _take(
     seq: int, before: int, to: int, mine: OwnedLane, silence: float
 ) -> Script[Taken | None]:
     yield from check_owned(mine)
-    owners = yield OWNER, (before,)
-    owner = owners[0][0] if owners else None
-    alive = yield from living(silence, [owner])
-    if owner is not None and owner != mine.token and member_of(owner) in alive:
+    lanes = yield LOCK_OWNER, (before,)
+    owner = lanes[0][0] if lanes else None
+    if (yield from has_other_living_owner(owner, mine.token, silence)):
         return None
     moved = yield _MOVE_ENTRY, (seq, before, to)
     if not moved:  # An earlier try may have moved it, and its reply was lost.
         moved = yield _WAS_MOVED, (seq, to)
     if not moved:
         return None
-    # ``FREED`` and ``ENDED`` are no rows of ``lanes``.  Nor is a lane that was deleted, which says nothing.
-    # Of a lane without an owner, there is a row.
-    is_free = bool(owners) and owner is None
-    return Taken(before == ENDED or is_free)
+    # A lane that is there without an owner was released by its process, which is done with it.  ``FREED`` has
+    # no row in ``lanes``, nor has a lane that was deleted, so these do not say that.
+    was_released = bool(lanes) and owner is None
+    return Taken(is_gone=before == ENDED or was_released)
 
 
-async def reopen(store: Store, entry: Entry, state: State, lane: int) -> bool:
-    """Reopen *entry*, which is done, in *state* and *lane*; return ``False`` if it has changed since."""
+async def reopen_seen(store: Store, entry: Entry, state: State, lane: int) -> bool:
+    """
+    Reopen *entry*, which is done, in *state* and *lane*, for the next run of its key.
+
+    Return ``False`` if the entry has changed since it was seen.  Whether this process still owns *lane* is
+    not checked: if nobody does, the entry is free for any run.
+    """
     values = entry.seq, entry.verdict, entry.done_at, int(state), lane
-    return bool(await store.rows(_REOPEN, *values))
+    return bool(await store.rows(_REOPEN_SEEN, *values))
 
 
 async def release(
@@ -380,14 +402,24 @@ async def release(
     await store.rows(text, key, lane.number, lane.token)
 
 
-async def note_digest(store: Store, seq: int, lane: int, digest: str) -> None:
-    """Store the *digest* of another body, with which an open entry in *lane* is done anew."""
-    await store.rows(_DIGEST, seq, lane, digest)
+async def note_digest(store: Store, seq: int, lane: OwnedLane, digest: str) -> None:
+    """
+    Store the *digest* of another body, with which an open entry in *lane* is done anew.
+
+    Raises:
+        LostLaneError: Another process has the lane, and may send the body that the entry has.
+    """
+    await store.run(partial(_note_digest, seq, lane, digest))
+
+
+def _note_digest(seq: int, lane: OwnedLane, digest: str) -> Script[None]:
+    yield from check_owned(lane)
+    yield _DIGEST, (seq, lane.number, digest)
 
 
 async def note_taker(store: Store, seq: int, taker: str) -> None:
     """Note that the process of the token *taker* returns the secret of a new webhook."""
-    await store.rows(_TAKER, [(seq, taker)])
+    await store.rows(_SET_TELLER, [(seq, taker)])
 
 
 async def note_heard(store: Store, seq: int) -> None:

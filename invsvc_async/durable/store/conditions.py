@@ -47,7 +47,7 @@ def aside_of(lane: int) -> int:
 
 
 def lane_of(lane: int) -> int:
-    """Return the lane whose owner sends what is in *lane*."""
+    """Return the lane whose owner sends what is in *lane*, which may be one aside."""
     return -1 - lane if is_aside(lane) else lane
 
 
@@ -57,5 +57,5 @@ def is_aside(lane: int) -> bool:
 
 
 def waits(row: str) -> str:
-    """Return the condition of two indexes: the entry *row* waits for its time, or behind such an entry."""
+    """Return the condition that the entry *row* is aside, in the form of two indexes."""
     return f"{row}.{OPEN} AND {row}.{ASIDE}"

@@ -3,7 +3,7 @@ Entries that are deleted: one that people drop, and old ones, which are pruned.
 
 A script may be run again: the earlier run was rolled back, or was done and only its reply was lost.  The
 caller gives a collection that outlasts the runs, *tried*.  After its last statement, each run notes there
-what it has deleted, and the next one looks which of that is gone.
+what it has deleted, and the next run looks which of that is gone, so was not rolled back.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.opening import Store
 
 
-# Entries that were done before $1 (epoch ms), but not UNKNOWN ones, or emptied ones.  Their verdicts were
-# acknowledged, unless $2 is 1.
+_DROP: Final = "DELETE FROM {s}entries WHERE seq = $1"
+# Entries that were done before $1 (epoch ms), but not UNKNOWN ones, nor emptied ones.  Unless $2 is 1, only
+# those whose verdicts were acknowledged.
 _OLD: Final = f"""
 e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
     AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL)
@@ -66,8 +67,9 @@ def may_drop(
     """
     Lock the entry of *key*, and return it; return ``None`` if the entry must not be deleted.
 
-    An entry may be deleted if nothing of it was sent; with *done*, also if it has a verdict.  With *seen*,
-    only if it is still as it was seen.
+    An entry may be deleted if nothing of it was sent.  In a store that was restored, that is not known of the
+    entries of the copy.  With *done*, one that has a verdict may be deleted, too.  With *seen*, only if it is
+    still as it was seen.
     """
     found = yield (
         f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}",
@@ -104,7 +106,7 @@ def drop(
         return None
     # Only batches count their entries, and in a batch it has no verdict.
     yield from change_counts({(State.TO_DO, "", 0): -1})
-    yield "DELETE FROM {s}entries WHERE seq = $1", (entry.seq,)
+    yield _DROP, (entry.seq,)
     yield DELETE_UNHEARD, ([entry.seq],)
     dropped = Dropped(entry.seq, None)
     if is_aside(entry.lane):
@@ -137,7 +139,7 @@ def prune(
     """
     Delete the entries *seqs* that ``old_entries`` still finds; return their numbers.
 
-    If it *empties* them, their keys, digests and verdicts stay.
+    With *empties*, their keys, digests and verdicts stay.
     """
     gone = yield from not_found(tried, _NOT_PRUNED)
     for some in slices(seqs, MOST):

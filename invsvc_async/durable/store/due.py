@@ -44,18 +44,18 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries that one transaction moves
-# Whether the entry *e* is behind one to the same thing that is aside.
+# Whether the entry *e* comes behind one to the same thing that is aside.
 IS_BEHIND: Final = f"""
 EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {waits("w")})
 """
-# When the next entry of each lane is due, and the time of the database.
+# When the next entry of each lane, which is one aside, is due; and the time of the database (s).
 _NEXT_DUE: Final = f"""
 SELECT given.lane, (
     SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {waits("w")}
     ORDER BY w.due_at LIMIT 1
 ), {{now}} FROM {{rows 1 lane:bigint}}
 """
-_OWNERS: Final = (
+_LOCK_OWNERS: Final = (
     "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {share}"
 )
 _COME_BACK: Final = f"""
@@ -64,8 +64,8 @@ UPDATE {{s}}entries SET lane = $2 WHERE lane = $1 AND seq IN (
     ORDER BY w.due_at, w.place LIMIT {{arg 4 bigint}}
 ) RETURNING place
 """
-# When the first of the waiting entries before each entry comes back.  FOR SHARE waits for a transaction that
-# drops it.
+# When the first of the waiting entries before each entry comes back; NULL if none waits any more.  FOR SHARE
+# waits for a transaction that drops it.
 _FIRST_BEFORE: Final = f"""
 SELECT e.seq, e.lane, (
     SELECT w.due_at FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {waits("w")}
@@ -76,12 +76,13 @@ _MOVE_ASIDE: Final = """
 UPDATE {s}entries AS e SET lane = given.lane, due_at = given.due_at
     FROM {rows 1 seq:bigint lane:bigint due_at:bigint} WHERE e.seq = given.seq
 """
-# What was behind a waiting entry that is gone comes back, to be looked at, unless it is not due itself.
-_LOOK_AGAIN: Final = f"""
+# What was behind a waiting entry that is gone comes back at once, to be looked at; but what has a time of its
+# own comes back then.
+_MAKE_DUE: Final = f"""
 UPDATE {{s}}entries AS w SET due_at = coalesce(w.not_before, 0)
     WHERE w.thing = $1 AND w.place > $2 AND {waits("w")}
 """
-# The times of new entries, which were stored aside.
+# The times of new entries, which were inserted aside.
 _NOTE_TIMES: Final = f"""
 UPDATE {{s}}entries AS e SET not_before = given.not_before, due_at = given.not_before
     FROM {{rows 1 key:text not_before:bigint}}
@@ -119,7 +120,7 @@ class NotDue(NamedTuple):
 
 
 async def bring_back(store: Store, lanes: Collection[OwnedLane]) -> Due:
-    """Move entries that are due back into their *lanes*, a few of each, and tell when to do so again."""
+    """Move entries that are due back into their *lanes*, some of each, and tell when to do so again."""
     by_number = {lane.number: lane for lane in lanes}
     waiting, now = await _waiting_in(store, [*by_number])
     if not waiting:
@@ -137,7 +138,7 @@ async def _waiting_in(
     if not lanes:
         return {}, 0.0
     rows = await store.rows(_NEXT_DUE, [(aside_of(number),) for number in lanes])
-    found = {lane_of(lane): due_at for lane, due_at, _ in rows if due_at is not None}
+    found = {lane_of(aside): due_at for aside, due_at, _ in rows if due_at is not None}
     # A file has no clock but that of this process.
     now = rows[0][2] if store.is_shared else time.time()
     return found, now * 1000
@@ -145,7 +146,7 @@ async def _waiting_in(
 
 def _bring_back(lanes: Sequence[OwnedLane], now: float) -> Script[dict[int, int]]:
     """Return the place before the first of what came back, by lane."""
-    owned = yield from _owned(lanes)
+    owned = yield from _still_owned(lanes)
     before: dict[int, int] = {}
     for number in sorted(owned):
         values = aside_of(number), number, int(now), ceil(_AT_ONCE / len(owned))
@@ -155,9 +156,9 @@ def _bring_back(lanes: Sequence[OwnedLane], now: float) -> Script[dict[int, int]
     return before
 
 
-def _owned(lanes: Collection[OwnedLane]) -> Script[set[int]]:
+def _still_owned(lanes: Collection[OwnedLane]) -> Script[set[int]]:
     """Return which of *lanes* are still owned; they stay so until the commit."""
-    owners = dict((yield _OWNERS, ([lane.number for lane in lanes],)))
+    owners = dict((yield _LOCK_OWNERS, ([lane.number for lane in lanes],)))
     return {lane.number for lane in lanes if owners.get(lane.number) == lane.token}
 
 
@@ -169,7 +170,7 @@ async def move_aside(
 
 
 def _move_aside(seqs: Sequence[int], lanes: Collection[OwnedLane]) -> Script[None]:
-    owned = yield from _owned(lanes)
+    owned = yield from _still_owned(lanes)
     for some in slices(seqs, MOST):
         found = yield _FIRST_BEFORE, (some,)
         moved = [
@@ -184,17 +185,17 @@ def _move_aside(seqs: Sequence[int], lanes: Collection[OwnedLane]) -> Script[Non
 def make_due_again(thing: str | None, place: int) -> Script[None]:
     """Make writes to *thing* due that were behind *place*, where a waiting write was deleted."""
     if thing is not None:
-        yield _LOOK_AGAIN, (thing, place)
+        yield _MAKE_DUE, (thing, place)
 
 
 def note_times(new: Sequence[Entry]) -> Script[None]:
-    """Note the times of *new* entries that have a time, and are stored in waiting lanes."""
+    """Note the times of *new* entries that have a time, and were inserted aside."""
     if times := [(e.key, e.not_before) for e in new if e.not_before is not None]:
         yield _NOTE_TIMES, (times,)
 
 
 async def first(store: Store, lanes: int, limit: int) -> list[Entry]:
-    """Return the first entries that wait for their time, in the store with so many *lanes*."""
+    """Return the first entries that are aside, in the store with so many *lanes*."""
     return await store.entries(_FIRST_WAITING, _all_aside(lanes), limit)
 
 

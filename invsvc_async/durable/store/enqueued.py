@@ -42,20 +42,18 @@ numbered AS MATERIALIZED (
 INSERT INTO {schema}.entries (seq, place, lane, {names})
 SELECT number, number, CAST($3 AS bigint), {values} FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
 """
+_COLUMNS: Final = f"{WRITTEN} not_before:bigint due_at:bigint".split()
 _TYPES: Final = {
-    name: kind
-    for name, _, kind in (
-        each.partition(":")
-        for each in f"{WRITTEN} not_before:bigint due_at:bigint".split()
-    )
+    name: kind for name, _, kind in (each.partition(":") for each in _COLUMNS)
 }
-_LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($4 AS bigint)) AS done"
-# Each parameter has to be in the statement.
-_NO_LOCK: Final = "SELECT CAST($4 AS bigint) AS done"
+_WITH_LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($4 AS bigint)) AS done"
+# A write that has no thing waits for no other.  The parameter of the lock has to be in the statement all the
+# same.
+_WITHOUT_LOCK: Final = "SELECT CAST($4 AS bigint) AS done"
 _THINGS: Final = (
     "SELECT thing FROM {s}entries WHERE key {any 1 text} AND thing IS NOT NULL"
 )
-_LOCK_TIMEOUT: Final = "SELECT current_setting('lock_timeout')"
+_GET_LOCK_TIMEOUT: Final = "SELECT current_setting('lock_timeout')"
 _SET_LOCK_TIMEOUT: Final = "SELECT set_config('lock_timeout', $1, true)"
 _LOCK_THINGS: Final = (
     "SELECT pg_advisory_xact_lock(given.lock) FROM {rows 1 lock:bigint}"
@@ -66,11 +64,12 @@ INSERT INTO {schema}.commons (number, text) VALUES (CAST($1 AS bigint), CAST($2 
 """
 _COMPARED: Final = "SELECT digest = CAST($2 AS text) FROM {schema}.entries WHERE key = CAST($1 AS text)"
 _HAS_TIMES: Final = "SELECT 1 WHERE to_regclass(CAST($1 AS text)) IS NOT NULL"
-_NOT_HEARD: Final = "DELETE FROM {s}unheard WHERE seq IN (SELECT seq FROM {s}entries WHERE key {any 1 text})"
-_END: Final = """
+_NUMBERS_OF_KEYS: Final = "SELECT seq FROM {s}entries WHERE key {any 1 text}"
+_FORGET_VERDICTS: Final = f"DELETE FROM {{s}}unheard WHERE seq IN ({_NUMBERS_OF_KEYS})"
+_END_LOST: Final = """
 UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE key {any 5 text}
 """
-_DELETE: Final = "DELETE FROM {s}entries WHERE key {any 1 text}"
+_DELETE_REPLACED: Final = "DELETE FROM {s}entries WHERE key {any 1 text}"
 
 
 class TakenIn(NamedTuple):
@@ -92,7 +91,7 @@ def insert_into(schema: str, new: Entry, lane: int) -> Statement:
     """
     Build the statement that inserts *new* in *lane*, and notifies; no row if the key is not new.
 
-    One with a time before which it is not sent is inserted beside that lane.
+    One with a time before which it is not sent is inserted aside, beside that lane (``due``).
     """
     # A column that has its default is not named: it may not be there yet, in tables of an earlier version.
     given = {
@@ -112,13 +111,14 @@ def lock_things(schema: str, keys: Sequence[str]) -> Script[None]:
     """
     Lock the things of the entries of *keys*, as transactions of the application do in PostgreSQL.
 
-    What those have enqueued has its number already, so the end of each is waited for.  Only briefly: this one
-    holds locks meanwhile, and if both wait for each other, PostgreSQL may end that of the application.  Then
-    the script fails, and is run again.
+    What a transaction of the application that is under way has enqueued has its number already, so the end of
+    that transaction is waited for.  Only briefly: this one holds locks meanwhile, and if both wait for each
+    other, PostgreSQL may end that of the application.  If it takes too long, the script fails, and is run
+    again.
     """
     things = yield _THINGS, (keys,)
     if locks := sorted({_lock_of(schema, thing) for (thing,) in things}):
-        [(before,)] = yield _LOCK_TIMEOUT, ()
+        [(before,)] = yield _GET_LOCK_TIMEOUT, ()
         yield _SET_LOCK_TIMEOUT, ("300ms",)
         yield _LOCK_THINGS, ([(lock,) for lock in locks],)
         yield _SET_LOCK_TIMEOUT, (before,)
@@ -131,18 +131,19 @@ def _lock_of(schema: str, thing: str | None) -> int:
 
 @cache
 def _insert_text(schema: str, names: tuple[str, ...], *, is_alone: bool) -> str:
-    """Return the statement that inserts the columns *names*; one that *is_alone* waits for nobody."""
+    """Return the statement that inserts the columns *names* of a write, which *is_alone* without a thing."""
+    # The first four parameters are the channel, what it is told, the lane, and the lock.
     values = (f"CAST(${at} AS {_TYPES[name]})" for at, name in enumerate(names, 5))
     return _INSERT.format(
         schema=schema,
-        lock=_NO_LOCK if is_alone else _LOCK,
+        lock=_WITHOUT_LOCK if is_alone else _WITH_LOCK,
         names=", ".join(names),
         values=", ".join(values),
     )
 
 
 def can_have_times(schema: str) -> Statement:
-    """Build the statement that selects a row if the tables have a place for due times."""
+    """Build the statement that selects a row if the tables are of a version with due times."""
     return _HAS_TIMES, (f"{schema}.due_in_lane",)
 
 
@@ -180,8 +181,8 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn
     blocking = {key for key, state in others.items() if state != State.DONE}
     taken = [*takewhile(lambda row: row.key not in blocking, new)]
     if replaced := [row.key for row in taken if row.key in others]:
-        yield _NOT_HEARD, (replaced,)
-        yield _DELETE, (replaced,)
+        yield _FORGET_VERDICTS, (replaced,)
+        yield _DELETE_REPLACED, (replaced,)
     numbers: set[int] = set()
     if taken:
         yield from add([_placed(row) for row in taken], commons, ours=numbers)
@@ -209,4 +210,4 @@ def _end_lost(moved: Sequence[Entry]) -> Script[None]:
         yield from add(lost, {}, ours=set())
         ended = verdict_of_lost(lost[0])  # It says the same of each.
         values = int(State.DONE), ended.verdict, ended.outcome, ended.done_at
-        yield _END, (*values, [row.key for row in lost])
+        yield _END_LOST, (*values, [row.key for row in lost])

@@ -27,11 +27,11 @@ _OF: Final = "SELECT name, value FROM {s}facts WHERE name {any 1 text}"
 _BEGINNING: Final = (
     "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
 )
-_DELETE: Final = "DELETE FROM {s}facts WHERE name = $1"
+_DELETE_FACT: Final = "DELETE FROM {s}facts WHERE name = $1"
 SELECT_LOCKED: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
 # The fact of a file that says which process gives the verdicts of what is sent now.
 TAKER: Final = "taker"
-_AT_ONCE = 200
+_AT_ONCE = 200  # facts that one statement selects
 
 
 async def now_of(store: Store) -> float:
@@ -44,7 +44,8 @@ class Facts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._noting: asyncio.Task[None] | None = None  # the last one
+        # The last change that was begun; the next one waits for it.
+        self._changing: asyncio.Task[None] | None = None
 
     async def get(self, name: str, new: str | None = None) -> str | None:
         """Return the fact *name*; if it is unknown, set it to *new* first, unless *new* is ``None``."""
@@ -80,14 +81,14 @@ class Facts:
             )
 
     async def beginning(self, prefix: str) -> dict[str, str]:
-        """Return those whose names begin with *prefix*."""
-        return dict(map(tuple, await self._store.rows(_BEGINNING, prefix)))
+        """Return the facts whose names begin with *prefix*."""
+        return dict(await self._store.rows(_BEGINNING, prefix))
 
     async def of(self, names: Iterable[str]) -> dict[str, str]:
-        """Return those of *names* that there are."""
+        """Return the facts called *names*, as far as there are such."""
         found: dict[str, str] = {}
         for some in slices([*names], _AT_ONCE):
-            found |= dict(map(tuple, await self._store.rows(_OF, some)))
+            found |= dict(await self._store.rows(_OF, some))
         return found
 
     def put(self, name: str, value: str | None) -> asyncio.Task[None]:
@@ -97,14 +98,14 @@ class Facts:
         Changes are stored in their order.  The returned task need not be awaited; it raises no errors of the
         store, so nothing is stored if the store is closed or away.
         """
-        change = (_DELETE, name) if value is None else (SET, name, value)
-        self._noting = asyncio.create_task(self._put(change, self._noting))
-        return self._noting
+        change = (_DELETE_FACT, name) if value is None else (SET, name, value)
+        self._changing = asyncio.create_task(self._change(change, self._changing))
+        return self._changing
 
-    async def _put(
+    async def _change(
         self, change: tuple[str, ...], before: asyncio.Task[None] | None
     ) -> None:
-        # The connection of the change before may be a slower one.
+        # On another connection, this change could overtake the one before.
         if before is not None and not before.done():
             await asyncio.wait([before])
         with suppress(JournalError):

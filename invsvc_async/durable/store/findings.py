@@ -21,8 +21,7 @@ from invsvc_async.durable.entry import (
     columns_of,
     entry_in,
 )
-from invsvc_async.durable.store.lanes import OWNER
-from invsvc_async.durable.store.members import living, member_of
+from invsvc_async.durable.store.lanes import LOCK_OWNER, has_other_living_owner
 from invsvc_async.durable.store.tables import change_counts
 from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.errors import JournalError
@@ -38,21 +37,21 @@ if TYPE_CHECKING:
 
 
 _NOW: Final = "SELECT {ms}"
-_LOCKED: Final = (
+_LOCK_ENTRY: Final = (
     f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
 )
 # An entry that is done already may get another end.  It is opened first, so that all that follows from an end
 # follows from this one, too.
-_OPENED: Final = f"""
+_OPEN_AGAIN: Final = f"""
 UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1
 """
-_ENDED: Final = f"""
+_STORE_FINDING: Final = f"""
 UPDATE {{s}}entries AS e SET lane = given.lane, {SET_CHANGING}
     FROM {{rows 1 seq:bigint lane:bigint {CHANGING}}}
     WHERE e.seq = given.seq
 """
-_UNHEARD: Final = (
+_NOTE_UNHEARD: Final = (
     "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
 )
 # The stored state of the thing may be what a later write left, or this one: from now on, it is not known.
@@ -88,7 +87,8 @@ async def store_finding(
     Raises:
         JournalError: A living process has the write, or it was changed since it was *seen*.
     """
-    replacing = partial(
+    # Makes a script, because the store may run it several times, each time a new one.
+    put_in_place = partial(
         _put_in_place,
         seen,
         make,
@@ -98,19 +98,25 @@ async def store_finding(
         called=called,
     )
     has_results = store.how.kind != "journal"
-    text = await store.run(lambda: _store(replacing(), has_results=has_results))
+    text = await store.run(lambda: _store(put_in_place(), has_results=has_results))
     await store.tell(str(seen.lane))
     return text
 
 
-def _store(replacing: Script[Entry], *, has_results: bool) -> Script[str]:
-    """Run *replacing*, and store all that follows from the new entry; return its stored outcome."""
+def _store(putting: Script[Entry], *, has_results: bool) -> Script[str]:
+    """
+    Put an entry in place of another one, and store all that follows from it; return its stored outcome.
+
+    *has_results* is whether verdicts are given to the application.  From the journal of a client, it gets
+    them by the keys.
+    """
     yield "SELECT {durably}", ()
-    entry = yield from replacing
-    if has_results:  # From a journal, the application gets the verdict by the key.
-        yield _UNHEARD, (entry.seq,)
-    is_new = kind_of_write(BY_NAME[entry.operation]).creates
-    if entry.verdict == Verdict.APPLIED and entry.thing is not None and not is_new:
+    entry = yield from putting
+    if has_results:
+        yield _NOTE_UNHEARD, (entry.seq,)
+    is_create = kind_of_write(BY_NAME[entry.operation]).creates
+    has_changed_thing = entry.thing is not None and not is_create
+    if entry.verdict == Verdict.APPLIED and has_changed_thing:
         yield _PERHAPS_CHANGED, (entry.thing, entry.place)
     return str(entry.outcome)
 
@@ -129,9 +135,10 @@ def _put_in_place(
 
     *tries* are the outcomes that earlier tries have stored, whose replies were lost.
     """
-    owners = yield OWNER, (seen.lane,)
-    owner = owners[0][0] if owners else None
-    rows = yield _LOCKED, (seen.seq,)
+    # What is aside, or released, is in no lane that has an owner.
+    lanes = yield LOCK_OWNER, (seen.lane,)
+    owner = lanes[0][0] if lanes else None
+    rows = yield _LOCK_ENTRY, (seen.seq,)
     if not rows:
         raise changed_meanwhile(called)
     *fields, flags = rows[0]
@@ -140,15 +147,14 @@ def _put_in_place(
         return there
     if there != seen:
         raise changed_meanwhile(called)
-    if seen.state is not State.DONE and owner not in (None, mine):
-        alive = yield from living(silence, [owner])
-        if member_of(str(owner)) in alive:
-            raise _is_alive(called)
+    is_open = seen.state is not State.DONE
+    if is_open and (yield from has_other_living_owner(owner, mine, silence)):
+        raise _is_alive(called)
     [(now,)] = yield _NOW, ()
     entry = make(int(now))
     yield DELETE_UNHEARD, ([seen.seq],)
-    yield _OPENED, (seen.seq,)
-    yield _ENDED, ([(entry.seq, entry.lane, *columns_of(entry))],)
+    yield _OPEN_AGAIN, (seen.seq,)
+    yield _STORE_FINDING, ([(entry.seq, entry.lane, *columns_of(entry))],)
     before = int(seen.state), seen.verdict or "", int(flags)
     after = int(entry.state), str(entry.verdict), entry.flags
     yield from change_counts({before: -1, after: 1} if before != after else {})

@@ -20,22 +20,23 @@ if TYPE_CHECKING:
 # For each input that is being read there is a fact, with the name of the process that reads it.
 _INPUT: Final = "input "
 _INPUTS: Final = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
-_BEGIN: Final = """
+_NOTE_INPUT: Final = """
 INSERT INTO {s}facts (name, value) VALUES ($1, CAST({now} AS text)) ON CONFLICT (name) DO NOTHING
 """
-# Inputs of processes that are gone, or silent, which were begun before the time $2.  An input whose time is
-# in the future was begun before the database's clock was set back; so it was begun before $2, unless $2 is in
-# the future, too.
+# Whether an input was begun before the time $2.  If its time is in the future, it was begun before the
+# database's clock was set back, so before $2, unless $2 is in the future, too.
+_IS_BEGUN_BEFORE: Final = """
+        CAST(f.value AS float8) <= {arg 2 float8}
+        OR CAST(f.value AS float8) > {now} AND {arg 2 float8} <= {now}"""
+# Such inputs of processes that are gone, or silent.
 _OF_DEAD: Final = f"""
 SELECT f.name FROM {{s}}facts AS f
-    WHERE f.name LIKE '{_INPUT}%' AND (
-        CAST(f.value AS float8) <= {{arg 2 float8}}
-        OR CAST(f.value AS float8) > {{now}} AND {{arg 2 float8}} <= {{now}})
+    WHERE f.name LIKE '{_INPUT}%' AND ({_IS_BEGUN_BEFORE})
     AND {dead_member(f"substr(f.name, {len(_INPUT) + 1})")}
 """
-_FORGET: Final = "DELETE FROM {s}facts WHERE name {any 1 text}"
+_FORGET_INPUTS: Final = "DELETE FROM {s}facts WHERE name {any 1 text}"
 # The lock waits for an earlier run that the server has not ended yet.
-_THERE: Final = (
+_STILL_THERE: Final = (
     "SELECT name FROM {s}facts WHERE name {any 1 text} ORDER BY name {update}"
 )
 # Processes that gave no sign of life since $2, and do not count as dead yet.  A sign of life in the future
@@ -47,7 +48,7 @@ SELECT m.name FROM {{s}}members AS m
         EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
         OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{_INPUT}' || m.name)) LIMIT 1
 """
-FOREVER: Final = 1e300
+FOREVER: Final = 1e300  # a time (s) that all inputs were begun before
 
 
 class Added(NamedTuple):
@@ -68,8 +69,8 @@ async def add_part(
     """
     Store new *entries*, at most 256, in their order.
 
-    With them, store how far their file was read, as the fact *checkpoint_fact*, and that the process *reader*
-    reads it: another one may have closed its input while it was silent.
+    With them, store the *checkpoint*, which says how far their file was read, as the fact *checkpoint_fact*,
+    and that the process *reader* reads it.
     """
     ours: set[int] = set()
 
@@ -82,7 +83,8 @@ async def add_part(
         # meet it again, and to refuse it, too.
         if checkpoint is not None and are_same:
             yield SET, (checkpoint_fact, checkpoint)
-        yield _BEGIN, (f"{_INPUT}{reader}",)
+        # With each part: another process may have closed the input meanwhile (``close_of_dead``).
+        yield _NOTE_INPUT, (f"{_INPUT}{reader}",)
         return known
 
     found = await store.run(script)
@@ -93,29 +95,29 @@ async def add_part(
 
 
 async def begin(store: Store, reader: str) -> None:
-    """Note that the process *reader* reads an input."""
-    await store.rows(_BEGIN, f"{_INPUT}{reader}")
+    """Note that the process *reader* reads an input, unless that is noted."""
+    await store.rows(_NOTE_INPUT, f"{_INPUT}{reader}")
 
 
 async def end(store: Store, reader: str) -> None:
     """Note that *reader* has read its input to the end."""
-    await store.rows(_FORGET, [f"{_INPUT}{reader}"])
+    await store.rows(_FORGET_INPUTS, [f"{_INPUT}{reader}"])
 
 
 async def close_of_dead(store: Store, before: float) -> int:
     """
-    Mark the inputs of processes that are gone as read, as far as they were; return how many.
+    Delete the notes that processes which are gone read inputs; return how many there were.
 
-    Only those that were begun *before* a time of the store's clock, in seconds.
+    Only of inputs that were begun *before* a time of the store's clock, in seconds.
     """
     # What earlier runs have deleted, unless they were rolled back.
     tried: set[str] = set()
 
     def script() -> Script[int]:
-        closed = yield from not_found(tried, _THERE)
+        closed = yield from not_found(tried, _STILL_THERE)
         names = [name for (name,) in (yield _OF_DEAD, (store.silence, before))]
         for some in slices(names, MOST):
-            yield _FORGET, (some,)
+            yield _FORGET_INPUTS, (some,)
         closed.update(names)
         tried.update(names)
         return len(closed)

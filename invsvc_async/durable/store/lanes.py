@@ -28,23 +28,27 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
-_NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
-OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
+LOCK_IF_OWNED: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
+_NEW_LANE: Final = (
+    "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
+)
+LOCK_OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
 _OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
+# Lanes without a living owner, of a credential: ``%`` stands for any.
 _FREE_LANES: Final = f"""
 SELECT id, owner FROM {{s}}lanes AS l WHERE ({unowned("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
 """
+# What an earlier try has taken, whose reply was lost.
 _UNANSWERED: Final = (
     "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}"
 )
-_TAKE: Final = """
+_TAKE_LANES: Final = """
 UPDATE {s}lanes AS l SET owner = given.token
 FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
 """
-_RELEASE: Final = "UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}"
-_LOCK_OWN: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}"
+_RELEASE_LANES: Final = "UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}"
+_LOCK_TO_END: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}"
 _HAS_OPEN: Final = f"SELECT 1 FROM {{s}}entries WHERE lane = $1 AND {OPEN} LIMIT 1"
 _FREE_OWN: Final = "UPDATE {s}lanes SET owner = NULL WHERE id = $1"
 _DELETE_OWN: Final = "DELETE FROM {s}lanes WHERE id = $1"
@@ -78,7 +82,11 @@ class OwnedLane(Protocol):
 
 
 class TakenLane(OwnedLane, Protocol):
-    """A lane that was taken over; ``was_free``: the last owner has provably done with it."""
+    """
+    A lane that was taken over.
+
+    ``was_free`` is whether it had no owner: the last one has released it, so that one sends nothing any more.
+    """
 
     was_free: bool
 
@@ -91,8 +99,8 @@ def lost_lane() -> LostLaneError:
 
 
 def check_owned(lane: OwnedLane) -> Script[None]:
-    """Raise LostLaneError if *lane* belongs to another process; otherwise it stays until the commit."""
-    if not (yield MINE, (lane.number, lane.token)):
+    """Raise LostLaneError if *lane* belongs to another process; else this one keeps it until the commit."""
+    if not (yield LOCK_IF_OWNED, (lane.number, lane.token)):
         raise lost_lane()
 
 
@@ -105,10 +113,11 @@ def take_lanes(
     taker: str | None,
 ) -> Script[dict[int, bool]]:
     """
-    Acquire up to *most* lanes that have no owner, or a silent one; return whether each was free.
+    Acquire up to *most* lanes that have no owner, or a silent one; return by number whether each was free.
 
-    The new tokens begin with *tokens*, and end with the lane's number. *unanswered* are beginnings of tokens
-    of earlier tries, whose replies were lost.
+    Only those of *credential* are taken, a pattern of ``LIKE``.  The new tokens begin with *tokens*, and end
+    with the lane's number.  *unanswered* are beginnings of tokens of earlier tries, whose replies were lost.
+    *taker* is the token of the process that gives the verdicts of what it sends, if it does.
     """
     rows = yield _FREE_LANES, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
@@ -124,7 +133,8 @@ def take_lanes(
         for (lane,) in (yield _UNANSWERED, (earlier,)):
             taken[lane] = False
     if taken:
-        yield _TAKE, ([(lane, f"{tokens}{lane}") for lane in taken],)
+        yield _TAKE_LANES, ([(lane, f"{tokens}{lane}") for lane in taken],)
+    # PostgreSQL gets the taker with each put; in a file, the trigger that notes a verdict reads this fact.
     if taken and taker is not None:
         yield f"{{sqlite}}{SET}", (TAKER, taker)
     return taken
@@ -134,18 +144,27 @@ def new_lane(token: str, credential: str) -> Script[int]:
     """Make a lane that belongs to *token*."""
     # An earlier try may have made it, and its reply was lost.
     found = yield _OF_TOKEN, (token,)
-    [(lane,)] = found or (yield _NEW, (token, credential))
+    [(lane,)] = found or (yield _NEW_LANE, (token, credential))
     return int(lane)
 
 
 def end_lane(number: int, token: str) -> Script[None]:
     """Delete the lane of a process that ends, or release the lane if it has open entries."""
-    if not (yield _LOCK_OWN, (number, token)):
+    if not (yield _LOCK_TO_END, (number, token)):
         return
     if (yield _HAS_OPEN, (number,)):
         yield _FREE_OWN, (number,)
     else:
         yield _DELETE_OWN, (number,)
+
+
+def has_other_living_owner(
+    owner: str | None, mine: str | None, silence: float
+) -> Script[bool]:
+    """Return whether *owner*, a token, is of a living process, and is not *mine*, that of this process."""
+    if owner is None or owner == mine:
+        return False
+    return member_of(owner) in (yield from living(silence, [owner]))
 
 
 async def move_entries(
@@ -165,7 +184,7 @@ async def move_entries(
 
 
 def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str, bool]]:
-    gone = {lane.number for lane in taken if lane.was_free}
+    free = {lane.number for lane in taken if lane.was_free}
     tokens = {lane.number: lane.token for lane in (*taken, to)}
     owners = dict((yield _LOCK_ALL, ([*tokens],)))
     if owners.get(to.number) != to.token:
@@ -175,8 +194,8 @@ def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str,
         for lane, owner in owners.items()
         if owner == tokens[lane] and lane != to.number
     )
-    of_ended = gone.intersection(ours)
-    of_silent = {*ours} - gone
+    of_ended = free.intersection(ours)
+    of_silent = {*ours} - free
     yield _MOVE_KEYED, (sorted(of_ended), ENDED)
     yield _MOVE_KEYED, (sorted(of_silent), FREED)
     # What is left in those lanes has keys that clients made up.
@@ -188,4 +207,4 @@ def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str,
 
 async def release_lanes(store: Store, tokens: list[str]) -> None:
     """Release the lanes that *tokens* own."""
-    await store.rows(_RELEASE, tokens)
+    await store.rows(_RELEASE_LANES, tokens)

@@ -32,24 +32,25 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries of which one statement reads the notes
-_PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
+_NEXT_PART = "SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2"
+_END_OF_PART = f"SELECT max(seq) FROM ({_NEXT_PART}) AS part"
 _OF_VERDICT = f"""
 SELECT seq, key FROM {{s}}entries WHERE verdict = $1 AND {NOT_APPLIED} AND intent IS NOT NULL
     AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
 """
-# Of the verdicts that nobody has acknowledged, only as many are looked at as are asked for: $1, the limit of
-# the whole statement.  With labels, all of them are: the first ones may lack the labels.
-_FIRST_ONLY: Final = " ORDER BY seq LIMIT $1"
-_WHICH: Final[dict[str | None, str]] = {
+# The conditions of entries in a state.  Of the verdicts that nobody has acknowledged, only as many are looked
+# at as entries are asked for: $1, the limit of the whole statement.
+_IN_STATE: Final[dict[str | None, str]] = {
     None: "true",
     "open": f"e.{OPEN} AND e.{UNFINISHED}",
     "applied": "e.verdict = 'applied'",
-    "untold": f"e.seq IN (SELECT seq FROM {{s}}unheard{_FIRST_ONLY})",
+    "untold": "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)",
 }
+_AMONG_ALL_UNTOLD: Final = "e.seq IN (SELECT seq FROM {s}unheard)"
 
 
 def _notes(*, labels: str = "e.labels", not_before: str = "e.not_before") -> str:
-    """Return the statement that selects notes; tables of an earlier version, only read now, lack columns."""
+    """Return the statement that selects ``Notes``; tables of an earlier version, only read, lack columns."""
     return f"""
 SELECT e.seq, e.added_at, u.seq, {labels}, {not_before}
     FROM {{s}}entries AS e LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq WHERE e.seq {{any 1 bigint}}
@@ -59,17 +60,21 @@ SELECT e.seq, e.added_at, u.seq, {labels}, {not_before}
 _NOTES = _notes()
 _NOTES_WITHOUT_TIMES = _notes(not_before="NULL")
 _NOTES_WITHOUT_LABELS = _notes(labels="NULL", not_before="NULL")
-_COUNT = """
-SELECT count(*), min(added_at) FROM (
-    SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
-) AS chosen
-"""
 # Since when the first of the entries could be sent, but for those that wait for their time, or behind such
 # ones.
 _READY_SINCE = f"""
 SELECT min(since) FROM (
     SELECT CASE WHEN e.due_at > e.added_at THEN e.due_at ELSE e.added_at END AS since
-    FROM {{s}}entries AS e WHERE %s AND e.{NOT_ASIDE} LIMIT {{arg 1 bigint}}
+    FROM {{s}}entries AS e WHERE {_IN_STATE["open"]} AND e.{NOT_ASIDE} LIMIT {{arg 1 bigint}}
+) AS chosen
+"""
+
+
+def _count_text(condition: str) -> str:
+    """Return the statement that counts entries with *condition*, up to $1, and tells how old they are."""
+    return f"""
+SELECT count(*), min(added_at) FROM (
+    SELECT e.added_at FROM {{s}}entries AS e WHERE {condition} LIMIT {{arg 1 bigint}}
 ) AS chosen
 """
 
@@ -81,19 +86,21 @@ SELECT state, coalesce(verdict, ''), {flags}, count(*) FROM {{s}}entries AS e GR
 """
 
 
-_COUNTS = _counts("e.flags")
-_COUNTS_IN_TEXT = _counts(FLAGS_IN_TEXT)
+_COUNT_ENTRIES = _counts("e.flags")
+_COUNT_ENTRIES_BY_TEXT = _counts(FLAGS_IN_TEXT)
 _KEPT_COUNTS = """
 SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
 """
-_OWNER = """
+_STATUS_OF_OWNER = """
 SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
     LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
 """
 
-# Entries that people call $1: by the whole key, by a key of the user's own, or by a made-up one.  Before a
-# key of the user's own, the key of an entry has a namespace without spaces, and a space: so the entry's key
-# ends with the user's, and has one space more.  After a made-up key it has a space and a nonce.
+# Entries that people call $1.  That is the whole key, or a part of it, which is of one of two forms:
+#
+# - a namespace, a space, and the user's key.  It ends with a space and $1.  The namespace has no spaces, so
+#   the key has one more than $1: without spaces, it is shorter by one character more than $1 is
+# - a made-up key, a space, and a nonce.  It begins with $1 and a space
 _NAMED = f"""
 e.key = {{arg 1 text}}
     OR e.{KEYED} AND substr(e.key, length(e.key) - length({{arg 1 text}})) = ' ' || {{arg 1 text}}
@@ -106,7 +113,7 @@ _KEPT_OPEN: Final = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE {UNFI
 _OPEN_OF: Final = f"""
 SELECT 1 FROM {{s}}entries WHERE {OPEN} AND operation {{any 1 text}} LIMIT 1
 """
-_LAST: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
+_LAST_NUMBER: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
 
 
 class Counted(NamedTuple):
@@ -162,7 +169,7 @@ async def first(
 
     A state is ``"open"``, ``"untold"``, or the name of a verdict; ``None``: any.
     """
-    where, pairs = _with_labels(store, _chosen(state), labels)
+    where, pairs = _chosen_with_labels(store, state, labels)
     return await store.entries(
         f"{where} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *pairs
     )
@@ -172,8 +179,8 @@ async def count(
     store: Store, state: str | None, most: int, labels: Mapping[str, str] = NO_LABELS
 ) -> Counted:
     """Count the entries that ``first`` selects, up to *most*."""
-    where, pairs = _with_labels(store, _chosen(state), labels)
-    [(many, oldest)] = await store.rows(_COUNT % where, most, *pairs)
+    where, pairs = _chosen_with_labels(store, state, labels)
+    [(many, oldest)] = await store.rows(_count_text(where), most, *pairs)
     return Counted(int(many), oldest)
 
 
@@ -183,7 +190,7 @@ async def ready_since(store: Store, most: int) -> int | None:
 
     The time for which the user let one wait does not count.
     """
-    [(since,)] = await store.rows(_READY_SINCE % _chosen("open"), most)
+    [(since,)] = await store.rows(_READY_SINCE, most)
     return None if since is None else int(since)
 
 
@@ -192,22 +199,22 @@ async def counts(store: Store) -> Sequence[Cell]:
     if store.how.counted:
         return await store.rows(_KEPT_COUNTS)
     if store.version < WITH_FLAGS:
-        return await store.rows(_COUNTS_IN_TEXT)
-    return await store.rows(_COUNTS)
+        return await store.rows(_COUNT_ENTRIES_BY_TEXT)
+    return await store.rows(_COUNT_ENTRIES)
 
 
 async def done(
     store: Store, verdict: Verdict | None, after: int, limit: int
 ) -> list[Entry]:
     """Return the next entries *after* a number that are done, with *verdict*, or any."""
-    where = f"{_chosen(verdict)} AND e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
+    where = f"{_in_state(verdict)} AND e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
     return await store.entries(where, after, limit)
 
 
 async def latest(store: Store, verdict: Verdict, limit: int) -> list[Entry]:
     """Return the last entries with *verdict*, which is not APPLIED, the last one first."""
     return await store.entries(
-        f"{_chosen(verdict)} ORDER BY e.seq DESC LIMIT $1", limit
+        f"{_in_state(verdict)} ORDER BY e.seq DESC LIMIT $1", limit
     )
 
 
@@ -221,12 +228,12 @@ async def of_verdict(
 
 async def last_number(store: Store) -> int:
     """Return the number of the last entry; 0 if there is none."""
-    return int((await store.rows(_LAST))[0][0])
+    return int((await store.rows(_LAST_NUMBER))[0][0])
 
 
 async def end_of_part(store: Store, after: int, size: int) -> int | None:
     """Return the number of the last of the next *size* entries *after* a number; ``None``: there is none."""
-    last: int | None = (await store.rows(_PART, after, size))[0][0]
+    last: int | None = (await store.rows(_END_OF_PART, after, size))[0][0]
     return last
 
 
@@ -249,12 +256,12 @@ def _notes_text(version: int) -> str:
 
 async def owner_of(store: Store, lane: int) -> LaneOwner | None:
     """Return which process owns *lane*; ``None``: nobody does."""
-    rows = await store.rows(_OWNER, lane)
+    rows = await store.rows(_STATUS_OF_OWNER, lane)
     if not rows or rows[0][0] is None:
         return None
     _, status, silent, silence, sends = rows[0]
     has_ended = silent is None or sends == -1
-    # as in ``members``, the longer silence counts: of the process, or of the one that asks
+    # As in ``members``, the longer silence counts: of the process, or of the one that asks.
     is_alive = not has_ended and silent < max(silence, store.silence)
     return LaneOwner(status, silent, is_alive)
 
@@ -264,19 +271,20 @@ async def keys_called(store: Store, key: str) -> list[str]:
     return [entry.key for entry in await store.entries(_NAMED, key)]
 
 
-def _with_labels(
-    store: Store, condition: str, labels: Mapping[str, str]
+def _chosen_with_labels(
+    store: Store, state: str | None, labels: Mapping[str, str]
 ) -> tuple[str, list[str]]:
     """
-    Return *condition* extended to entries with all of *labels*, and its values from the second on.
+    Return the condition of entries in *state* with all of *labels*, and its values from the second on.
 
-    Each label is one text in the stored form.  The functions for JSON cannot be relied on: SQLite may be
-    built without, and PostgreSQL refuses some texts.
+    The first value is how many entries are wanted.  Each label is one text in the stored form.  The functions
+    for JSON cannot be relied on: SQLite may be built without, and PostgreSQL refuses some texts.
     """
     if labels and store.version < WITH_LABELS:
         return "false", []
-    if labels:
-        condition = condition.replace(_FIRST_ONLY, "")
+    condition = _in_state(state)
+    if state == "untold" and labels:  # The first ones may lack the labels.
+        condition = _AMONG_ALL_UNTOLD
     has_each = "".join(
         f" AND {{at}}(e.labels, {{arg {number} text}}) > 0"
         for number in range(2, len(labels) + 2)
@@ -284,8 +292,9 @@ def _with_labels(
     return f"{condition}{has_each}", [pair(*label) for label in labels.items()]
 
 
-def _chosen(state: str | None) -> str:
+def _in_state(state: str | None) -> str:
     """Return the condition of entries in *state*, or with that verdict."""
     return (
-        _WHICH.get(state) or f"e.verdict = '{Verdict(str(state))}' AND e.{NOT_APPLIED}"
+        _IN_STATE.get(state)
+        or f"e.verdict = '{Verdict(str(state))}' AND e.{NOT_APPLIED}"
     )

@@ -1,6 +1,9 @@
 """
 The processes that use a store: their signs of life, and who counts as living.
 
+A process has a name.  The *token* that it sets on what it owns, such as a lane or a verdict that it gives, is
+its name, a dot and more: so ``LIKE name || '.%'`` finds the tokens of a process.
+
 A sign of life is a time in the table ``members``, of the database's clock.  A process is silent, and counts
 as dead, once its last one is older than its ``silence``, or than that of the process that asks.  What a
 process does about that is in ``durable/leases.py``; how lanes change hands, in ``lanes``.
@@ -38,7 +41,7 @@ INSERT INTO {s}members (name, seen, begun, silence, sends, hungry, status)
 """
 _STILL_OWNED: Final = "SELECT owner FROM {s}lanes WHERE owner {any 1 text}"
 # Signs of life of others that are in the future: they were given before the database's clock was set back.
-_AHEAD: Final = """
+_SIGNS_AHEAD: Final = """
 SELECT name, seen, silence FROM {s}members WHERE name <> $1 AND sends >= 0 AND seen > {now}
 """
 _AGE: Final = """
@@ -48,18 +51,18 @@ _SENDING: Final = f"""
 SELECT count(*), count(CASE WHEN hungry = 1 AND name <> {{arg 2 text}} THEN 1 END) FROM {{s}}members
     WHERE sends = 1 AND {_LIVES}
 """
-_END: Final = """
+_END_MEMBER: Final = """
 UPDATE {s}members SET sends = -1, hungry = 0, seen = {now}, status = coalesce({arg 2 text}, status)
     WHERE name = {arg 1 text}
 """
-_DELETE: Final = "DELETE FROM {s}members WHERE name = $1"
+_DELETE_MEMBER: Final = "DELETE FROM {s}members WHERE name = $1"
 # Members that are gone for good, and of which nothing is left.
 _FORGET_DEAD: Final = """
 DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
     AND NOT EXISTS (SELECT 1 FROM {s}lanes l WHERE l.owner LIKE {s}members.name || '.%')
 """
-# The processes that live.  A process that is gone may have left a sign in the far future, before a clock was
-# set back.
+# The processes that live, for who has to wait for their end: so a sign in the far future, which a process may
+# have left before a clock was set back, is none.
 _MEMBERS: Final = f"""
 SELECT status FROM {{s}}members WHERE {_LIVES}
     AND seen < {{now}} + CASE WHEN silence > {{arg 1 float8}} THEN silence ELSE {{arg 1 float8}} END
@@ -116,7 +119,7 @@ class Sign(NamedTuple):
 
 
 def member_of(token: str) -> str:
-    """Return the process of a token."""
+    """Return the name of the process that has set *token*."""
     return token.partition(".")[0]
 
 
@@ -156,7 +159,7 @@ def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
 
 
 def living_members(silence: float) -> Script[list[str]]:
-    """Return where the processes are that use the store, as far as each has said so."""
+    """Return, of each living process that uses the store, its number and host, as its status says."""
     found = yield _MEMBERS, (silence,)
     said = (json.loads(status or "{}") for (status,) in found)
     return [f"pid {each.get('pid', '?')} on {each.get('host', '?')}" for each in said]
@@ -167,7 +170,7 @@ def show(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[Oth
     yield _SHOW, (name, silence, int(sign.sends), int(sign.hungry), sign.status)
     mine = yield _STILL_OWNED, (tokens,)
     [(members, hungry)] = yield _SENDING, (silence, name)
-    ahead = [SignAhead(*row) for row in (yield _AHEAD, (name,))]
+    ahead = [SignAhead(*row) for row in (yield _SIGNS_AHEAD, (name,))]
     return Others({owner for (owner,) in mine}, max(members, 1), hungry, ahead)
 
 
@@ -187,13 +190,13 @@ async def forget_the_dead(store: Store) -> None:
 
 async def note_end(store: Store, name: str, status: str | None) -> None:
     """Note that the process *name* has ended, with the last *status*; forget a process without any."""
-    await store.rows(f"{_DELETE} AND status IS NULL", name)
-    await store.rows(_END, name, status)
+    await store.rows(f"{_DELETE_MEMBER} AND status IS NULL", name)
+    await store.rows(_END_MEMBER, name, status)
 
 
 async def forget(store: Store, name: str) -> None:
     """Delete the sign of life of the process *name*, which has ended."""
-    await store.rows(_DELETE, name)
+    await store.rows(_DELETE_MEMBER, name)
 
 
 async def with_status(store: Store) -> list[MemberStatus]:

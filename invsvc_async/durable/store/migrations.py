@@ -28,8 +28,8 @@ WITH_DUE_TIMES: Final = (
     5  # the first one whose entries have times before which they are not sent
 )
 # Members of the text of an outcome; and those that may contain others of these names.
-_LOST: Final = '"had":"lost"'
-_OVERTAKEN: Final = '"overtaken":true'
+_LOST_SECRET: Final = '"had":"lost"'
+_WAS_OVERTAKEN: Final = '"overtaken":true'
 _NESTED: Final = ('"value":', '"error":')
 _ANEW: Final = (
     "Finish what is open in it with that version, or begin a new one in its place, a batch or an outbox with "
@@ -53,11 +53,11 @@ def _has_member(outcome: str, member: str) -> str:
 
 # The flags of an entry in tables of version 1, which what only reads may find.
 FLAGS_IN_TEXT: Final = (
-    f"CASE WHEN {_has_member('e.outcome', _LOST)} THEN 1 ELSE 0 END"
-    f" + CASE WHEN {_has_member('e.outcome', _OVERTAKEN)} THEN 2 ELSE 0 END"
+    f"CASE WHEN {_has_member('e.outcome', _LOST_SECRET)} THEN 1 ELSE 0 END"
+    f" + CASE WHEN {_has_member('e.outcome', _WAS_OVERTAKEN)} THEN 2 ELSE 0 END"
 )
 # First what takes long, without a lock that others would wait for; few entries have flags.
-_FLAGS: Final = (
+_ADD_FLAGS: Final = (
     f"""
     CREATE TABLE {{s}}flagged AS SELECT e.seq, {FLAGS_IN_TEXT} AS flags FROM {{s}}entries AS e
         WHERE e.outcome IS NOT NULL AND {FLAGS_IN_TEXT} > 0
@@ -68,7 +68,9 @@ _FLAGS: Final = (
 )
 
 
-def _counting(name: str, event: str, when: str, **changes: int) -> tuple[str, str]:
+def _counting_flags(
+    name: str, event: str, when: str, **changes: int
+) -> tuple[str, str]:
     added = "".join(
         f"""
         INSERT INTO counts (part, state, verdict, flags, many)
@@ -84,18 +86,18 @@ def _counting(name: str, event: str, when: str, **changes: int) -> tuple[str, st
 
 
 _COUNT_FLAGS: Final = (
-    *_counting("count_INSERT", "INSERT", "", NEW=1),
-    *_counting(
+    *_counting_flags("count_INSERT", "INSERT", "", NEW=1),
+    *_counting_flags(
         "count_UPDATE", "UPDATE OF state", "WHEN NEW.state <> OLD.state", OLD=-1, NEW=1
     ),
-    *_counting("count_DELETE", "DELETE", "", OLD=-1),
+    *_counting_flags("count_DELETE", "DELETE", "", OLD=-1),
 )
 
 
-_LABELS: Final = ("ALTER TABLE {s}entries ADD COLUMN labels text",)
+_ADD_LABELS: Final = ("ALTER TABLE {s}entries ADD COLUMN labels text",)
 
 
-_TEAMS: Final = (
+_ADD_TEAMS: Final = (
     "ALTER TABLE {s}entries ADD COLUMN team text NOT NULL DEFAULT ''",
     "CREATE INDEX open_of_team ON {s}entries (team, place) WHERE done_at IS NULL AND lane > 0",
     "DROP INDEX {s}open_of_thing",
@@ -106,7 +108,7 @@ _TEAMS: Final = (
 )
 
 
-_DUE_TIMES: Final = (
+_ADD_DUE_TIMES: Final = (
     "ALTER TABLE {s}entries ADD COLUMN not_before bigint",
     "ALTER TABLE {s}entries ADD COLUMN due_at bigint",
     "CREATE INDEX due_in_lane ON {s}entries (lane, due_at, place) WHERE done_at IS NULL AND lane < -1",
@@ -119,13 +121,13 @@ _DUE_TIMES: Final = (
 
 def schema_of(*, counted: bool) -> Schema:
     """Return the versions of the tables of a store that is *counted* or not."""
-    flags = (*_FLAGS, *_COUNT_FLAGS) if counted else _FLAGS
+    flags = (*_ADD_FLAGS, *_COUNT_FLAGS) if counted else _ADD_FLAGS
     return Schema(
         _ANEW,
         (
             Migration(WITH_FLAGS, flags),
-            Migration(WITH_LABELS, _LABELS),
-            Migration(_WITH_TEAMS, _TEAMS),
-            Migration(WITH_DUE_TIMES, _DUE_TIMES),
+            Migration(WITH_LABELS, _ADD_LABELS),
+            Migration(_WITH_TEAMS, _ADD_TEAMS),
+            Migration(WITH_DUE_TIMES, _ADD_DUE_TIMES),
         ),
     )

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 Store: TypeAlias = "SqliteStore | PostgresStore"  # Both have the same methods.
 
 
-_NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
-LANES: Final = 64  # in a database; a file has one
-# In the file of an application, the table of an outbox; in an event store, the one of deliveries.
-_OF_OUTBOX: Final = "invsvc_outbox"
+# In the query of a journal's address: the namespace of its keys, and what is said of that.
+_NAMES: Final = ("namespace", "same_mode", "complete")
+LANES: Final = 64  # of a batch or an outbox in a database; one in a file has one lane
+# The tables by which files of these kinds are recognised.
+_OF_OUTBOX: Final = "invsvc_outbox"  # in the file of an application
 _OF_EVENTS: Final = "delivery"
-_TABLES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
+_TABLE_NAMES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
 _KIND: Final = "SELECT value FROM facts WHERE name = 'kind'"
 
 
@@ -67,7 +68,7 @@ def file_at(path: str | Path, kind: str, **how: bool) -> SqliteStore:
 
 
 def _opening(kind: str, lanes: int, **how: bool) -> Opening:
-    # In that of a client, each process has a lane of its own, and nobody is asked about a copy.
+    # In the journal of a client, each process makes a lane of its own, and nobody is asked about a copy.
     is_journal = kind == "journal"
     return Opening(
         kind,
@@ -84,8 +85,10 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
     asked = parse_qsl(query, keep_blank_values=True)
     named = {name: value for name, value in asked if name in _NAMES}
     _check_names(named)
+    if not (mark and named):
+        return address, named
     rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
-    return (f"{place}?{rest}" if rest else place) if mark and named else address, named
+    return f"{place}?{rest}" if rest else place, named
 
 
 def _check_names(named: dict[str, str]) -> None:
@@ -117,7 +120,7 @@ def kind_of_file(path: Path) -> str | None:
 
 
 def _kind_in(connection: sqlite3.Connection) -> str | None:
-    names = {name for (name,) in connection.execute(_TABLES)}
+    names = {name for (name,) in connection.execute(_TABLE_NAMES)}
     if _OF_OUTBOX in names:
         return "outbox"
     if "facts" not in names:
@@ -126,5 +129,5 @@ def _kind_in(connection: sqlite3.Connection) -> str | None:
         return "events"
     found = connection.execute(_KIND).fetchone()
     kind = None if found is None else str(found[0])
-    # The journal of an outbox is beside the file of the application, which stands for both.
+    # "outbox" is the kind of the journal beside an application's file.  Commands are given that file instead.
     return kind if kind in {"batch", "journal"} else None

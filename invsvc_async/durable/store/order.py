@@ -1,10 +1,16 @@
 """
 The order of the writes to one thing: who comes before whom, and who is overtaken.
 
-The places of a thing's writes are the order in which they were stored first; a retry may give a write a new
-place, at the end.  A write is *overtaken* once a later one was sent: that is done with an effect, or UNKNOWN,
-or about to be sent.  What only waits overtakes nothing, so a queue whose process has ended is sent by the
-next one that runs it.  A create replaces nothing, so it is not overtaken: it waits also for later ones.
+The places of a thing's writes are the order in which they were stored first; a forced retry gives a write a
+new place, at the end.
+
+A write *may have had an effect* if it is SENDING, or done with another verdict than NOT_APPLIED or REFUSED.
+A write is *overtaken* once a later one to the same thing may have had an effect.  What only waits overtakes
+nothing, so a queue whose process has ended is sent by the next one that runs it.
+
+A write *creates* if it makes the thing and replaces nothing: the create of a webhook without a tag, whose
+thing is its URL.  It is not overtaken.  But its webhook and that of another create of the URL could be taken
+for each other, so it waits for all others that may have been sent, for later ones, too.
 
 ===================  ==================================================================================
 who asks             how it is decided
@@ -18,19 +24,23 @@ a dispatcher         by ``batch/late_places``: it has all writes of a thing, in 
 ===================  ==================================================================================
 
 A write that enters under a new key is *next* to its thing if it may be sent at once, without asking what
-comes before it.  For that, no earlier write to the thing may be sent any more without its process seeing that
-it is overtaken, and this process has to know what the last one with an effect left.  ``claims`` decides it in
-each database by what is cheap there:
+comes before it.  Two things have to be sure for that:
 
-- PostgreSQL (``line`` in ``_CLAIM``): no write to the thing is known, or this process has applied the one
-  that was claimed just before.  That one was sent only when it was next itself, or ``begin`` had let it: it
-  has waited for all earlier ones, but for those that it passed over, which it overtakes.
-- A file (``_NOT_YET``): no other write to the thing is open or UNKNOWN, and the last one that may have had an
-  effect, if there is any, was applied by this process.
+- No earlier write to the thing may be sent any more, unless its process finds that it is overtaken.
+- This process knows what the last one that may have had an effect left of the thing: there is none, or this
+  process has applied it.
 
-The answers may differ, and both are right, since either condition is enough.  The one of the file says no
-where the write before has passed over one that is still open or UNKNOWN; that of PostgreSQL, where the write
-before has ended without an effect.  A no is always safe: the run then asks ``ahead_of``.
+``claims`` decides that in each database by what is cheap there:
+
+- PostgreSQL (``line`` in ``_CLAIM``): no write to the thing is known, or the one that was claimed just before
+  was applied, and is in the lane of this process.  To be sent, that one was next itself, or ``begin`` let it.
+  So it has waited for all earlier ones but those that it passed over, and those are overtaken by it.
+- A file (``_NOT_NEXT``): no other write to the thing is open or UNKNOWN; and none had an effect, or the last
+  one that may have had one was applied, and is in the lane of this process.
+
+Each condition is enough, so the answers may differ: the one of the file says no where the write before has
+passed over one that is still open or UNKNOWN; that of PostgreSQL, where the write before has ended without an
+effect.  A no is always safe: the run then asks ``ahead_of``.
 """
 
 from __future__ import annotations
@@ -56,8 +66,8 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-# Of the writes to the thing $1 after the place $2, whether one was sent. One that is not done counts only
-# while it is stored as being sent.
+# Whether a write to the thing $1 after the place $2 may have had an effect.  Of those that are done,
+# ``states`` has the place of the last one.
 _IS_OVERTAKEN: Final = f"""
 EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR EXISTS (
     SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND {OPEN}
@@ -67,7 +77,7 @@ EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR EXISTS (
 _NO_CREATE: Final = " AND ".join(
     f"thing NOT LIKE '{each}%'" for each in PREFIXES_OF_ALIKE
 )
-# The last place of each thing at which something may have been sent that is not done; creates overtake none.
+# The last place of each thing at which a write is being sent, which is no create.
 _IN_FLIGHT: Final = f"""
 SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND {OPEN}
     AND state = {State.SENDING:d} AND {_NO_CREATE} GROUP BY thing
@@ -76,7 +86,7 @@ _KEYS_BEFORE: Final = f"""
 SELECT key FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place < $2 ORDER BY place LIMIT 100
 """
 _OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
-_UNKNOWN: Final = f"""
+_UNKNOWN_BESIDE: Final = f"""
 SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.UNKNOWN}' AND seq <> $2
 """
 
@@ -85,7 +95,7 @@ def _comes_before(row: str, *, place: str, own: str, creates: str) -> str:
     """
     Return the condition that the open entry *row* comes before the entry *own* at *place*, to the same thing.
 
-    An entry that *creates* (1) replaces nothing: it waits also for later ones that may have been sent.
+    If *own* creates (1), so do later ones that may have been sent.
     """
     is_sent = f"{row}state = {State.SENDING:d}"
     return (
@@ -103,8 +113,9 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
     ) ORDER BY place LIMIT 1
 ) AS earlier ON true
 """
-# Whether one of the writes that come before has to be waited for: a living process has it, or it may have
-# been sent, and is none of those that were passed over: of an empty list, ``any`` may be NULL.
+# Whether one of the writes that come before has to be waited for: a living process has it; or it may have
+# been sent, and is none of those that were passed over.  (AND binds before OR.  ``any`` of an empty list may
+# be NULL, hence IS NOT TRUE.)
 _HAS_TO_WAIT: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
@@ -116,7 +127,7 @@ SELECT EXISTS (
     )
 )
 """
-_LOCK: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
+_LOCK_THING: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
 _BEGIN: Final = f"""
 UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigint {CHANGING}}}
     WHERE e.seq = given.number AND e.lane = given.at AND e.{OPEN} RETURNING seq
@@ -124,7 +135,7 @@ UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigin
 
 
 class UnknownVerdict(NamedTuple):
-    """A verdict of an entry; ``done_at`` only tells it from the next verdict of the entry."""
+    """A verdict UNKNOWN of the entry ``seq``; ``done_at`` tells it from the next verdict of the entry."""
 
     seq: int
     done_at: int | None
@@ -152,18 +163,18 @@ class Ahead(NamedTuple):
 class Turn(Enum):
     """Whether a write may be sent now."""
 
-    BEGUN = auto()  # it is stored as being sent
-    WAITS = auto()  # for an earlier one
-    OVERTAKEN = auto()
+    BEGUN = auto()  # it may: it is stored as being sent
+    WAITS = auto()  # for another one
+    OVERTAKEN = auto()  # it must not be sent any more
 
 
 async def ahead_of(
     store: Store, thing: str, place: int, after: int, own: int, *, creates: bool
 ) -> Ahead:
     """
-    Return what comes before the entry *own* of *thing* at *place*, and behind the place *after*.
+    Return the first write that comes before the entry *own* of *thing* at *place*, behind the place *after*.
 
-    One that *creates* is not overtaken.
+    *creates* is whether *own* does.
     """
     rows = await store.rows(_AHEAD, thing, place, after, own, int(creates))
     [(key, earlier, overtaken, unknown, last, *left)] = rows
@@ -179,7 +190,9 @@ async def ahead_of(
 
 async def unknown_beside(store: Store, thing: str, own: int) -> list[UnknownVerdict]:
     """Return the verdicts UNKNOWN of the writes to *thing*, but for the one with the number *own*."""
-    return [UnknownVerdict(*row) for row in await store.rows(_UNKNOWN, thing, own)]
+    return [
+        UnknownVerdict(*row) for row in await store.rows(_UNKNOWN_BESIDE, thing, own)
+    ]
 
 
 async def entries_at(store: Store, seqs: Sequence[int]) -> list[Entry]:
@@ -195,8 +208,8 @@ async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
 
 
 async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
-    """Return the last place of each of *things* that may have been sent, and is not done; no creates."""
-    return dict(map(tuple, await store.rows(_IN_FLIGHT, list(things))))
+    """Return the last place of each of *things* at which a write is being sent that is no create."""
+    return dict(await store.rows(_IN_FLIGHT, list(things)))
 
 
 async def keys_before(store: Store, thing: str | None, place: int) -> list[str]:
@@ -221,13 +234,14 @@ async def begin(
     """
     Store *entry* as being sent, if its turn has come; return whether it has.
 
-    Those *passed* over may have been sent; nobody has them, and it need not wait for them. One that *creates*
-    is not overtaken.
+    *passed* are the numbers of entries that may have been sent and that nobody has: it has passed over them,
+    so it need not wait for them.  If it *creates*, it is not overtaken.
 
     Raises:
         LostLaneError: Another process has the entry.
         JournalError: The store cannot be used.
     """
+    # The common part of its own intent; others are stored with the entries that need them.
     common = [each for each in store.commons.fresh() if each[0] == entry.common]
     script = partial(
         _begin, entry, lane, common, store.silence, passed, creates=creates
@@ -246,13 +260,17 @@ def _begin(
 ) -> Script[Turn]:
     yield "SELECT {durably}", ()
     yield from check_owned(lane)
-    yield _LOCK, (entry.thing,)
-    if not creates and (yield _OVERTAKEN, (entry.thing, entry.place))[0][0]:
-        return Turn.OVERTAKEN
+    yield _LOCK_THING, (entry.thing,)
+    if not creates:
+        [(overtaken,)] = yield _OVERTAKEN, (entry.thing, entry.place)
+        if overtaken:
+            return Turn.OVERTAKEN
     asked = (silence, entry.thing, entry.place, passed, entry.seq, int(creates))
-    if (yield _HAS_TO_WAIT, asked)[0][0]:
+    [(has_to_wait,)] = yield _HAS_TO_WAIT, asked
+    if has_to_wait:
         return Turn.WAITS
     yield COMMONS, (common,)
-    if not (yield _BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)):
+    begun = yield _BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)
+    if not begun:
         raise lost_lane()
     return Turn.BEGUN

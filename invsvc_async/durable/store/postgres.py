@@ -7,17 +7,15 @@ import logging
 import re
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
 from invsvc_async.durable.entry import (
-    CHANGING,
-    CHANGING_NAMES,
     ENTRY,
     Entry,
     LostLaneError,
-    columns_of,
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
@@ -26,6 +24,12 @@ from invsvc_async.durable.store.conditions import IN_LANE, OPEN
 from invsvc_async.durable.store.due import IS_BEHIND
 from invsvc_async.durable.store.facts import SELECT_LOCKED, SET
 from invsvc_async.durable.store.members import living_members
+from invsvc_async.durable.store.puts import (
+    Put,
+    last_puts,
+    put_by_key,
+    put_in_database,
+)
 from invsvc_async.durable.store.restored import (
     SETTLED,
     PlaceError,
@@ -36,12 +40,9 @@ from invsvc_async.durable.store.restored import (
 from invsvc_async.durable.store.schemas import StoreSchemas, dialect_in
 from invsvc_async.durable.store.tables import (
     Opening,
-    Put,
     check,
     create,
     is_old,
-    keep,
-    latest,
     upgrade,
 )
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -71,101 +72,39 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 _LONGEST = 86_400  # s of silence
 _TO_WRITE = 10.0  # s that a write of a client waits for a database that is away
 _RECONNECT = 1.0  # s between tries to listen
-_LOST = "now belongs to another process. Nothing is sent for it here."
-_LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
+_OF_ANOTHER = "now belongs to another process, or was dropped or reopened. Nothing is sent for it here."
+# Locks a name of our own, not a row.
+_LOCK_NAME = "SELECT pg_advisory_xact_lock(hashtext($1))"
 # An upgrade of tables: one process does it, and those that open the store meanwhile wait for that one.
 _LONGEST_UPGRADE = 3600.0  # s, for all of them
 # It changes tables that transactions of the application may be using; others wait behind it.
-_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
+_SHORT_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
 _MAY_NOT = "42501"  # SQLSTATE: the role does not own the tables, or may not create any
 _CREDENTIAL = (
     "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
 )
-# Processes compare when an entry got its verdict, so that is the database's time, not that of a process,
-# unless the service's answers show that the database's clock is behind: see ``done_at``.
-_DONE_AT = (
-    "done_at = CASE WHEN given.done_at IS NOT NULL"
-    " THEN coalesce(e.done_at, greatest(given.done_at, CAST({ms} AS bigint))) END"
-)
-_SET = ", ".join(
-    _DONE_AT if name == "done_at" else f"{name} = given.{name}"
-    for name in CHANGING_NAMES
-)
-# What puts of one group store: ``_PUT`` has it in four variants, with or without counts, and with or without
-# what the writes left of their things.
-#
-#     turn     makes the commit wait for the disk
-#     owned    the lanes, locked until the commit; an entry is stored if its lane still has the token
-#     stored   the entries that are.  A send changes no column of an index.  An end that was stored before,
-#              and whose reply was lost, is stored again.  The key is compared, because in a database that was
-#              put back from a copy, a number may be another key's
-#     told     who gives the verdicts of those that have one
-#     counted  the changes of the counts
-#     kept     what the writes left
-_STORED = f"""
-WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
-owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
-stored AS (
-    UPDATE {{s}}entries AS e SET {_SET}
-    FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {CHANGING}}}
-        JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
-    WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane %s
-        AND (e.{OPEN} OR e.verdict = given.verdict AND e.outcome = given.outcome)
-    RETURNING e.seq, e.place, e.done_at, given.taker %s
-), told AS (
-    INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}
-        ON CONFLICT DO NOTHING
-)
-"""
-# What the entries were before, b, tells what to count.  If somebody reopens an entry just now, b is outdated,
-# and the entry is not stored.
-_BEFORE = "JOIN {s}entries AS b ON b.seq = given.seq"
-_SAME = "AND b.state = e.state"
-_CHANGED = """, e.state AS state, coalesce(e.verdict, '') AS verdict, e.flags AS flags,
-    b.state AS state_before, coalesce(b.verdict, '') AS verdict_before, b.flags AS flags_before"""
-_COUNT = """
-, counted AS (
-    INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
-    SELECT {part}, state, verdict, flags, sum(one) FROM (
-        SELECT state, verdict, flags, 1 AS one FROM stored
-        UNION ALL SELECT state_before, verdict_before, flags_before, -1 FROM stored
-    ) AS changed GROUP BY state, verdict, flags HAVING sum(one) <> 0 ORDER BY state, verdict, flags
-    ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
-)
-"""
-# Two writes to one thing are not stored together, but if they were, the statement would fail for all entries:
-# hence DISTINCT.
-_LEFT = """
-, kept AS (
-    INSERT INTO {s}states AS s (thing, place, team, state, stamp)
-    SELECT DISTINCT ON (given.thing) given.thing, place, given.team, given.state, given.stamp
-    FROM {rows 3 seq:bigint thing:text team:text state:text stamp:bigint} JOIN stored USING (seq)
-    ORDER BY given.thing, place DESC
-    ON CONFLICT (thing) DO UPDATE SET place = greatest(s.place, excluded.place), team = excluded.team,
-        state = excluded.state, stamp = excluded.stamp
-)
-"""
-_PUT = {
-    (counted, left): (
-        _STORED % ((_BEFORE, _SAME, _CHANGED) if counted else ("", "", ""))
-        + f"{_COUNT if counted else ''}{_LEFT if left else ''} SELECT seq FROM stored"
-    )
-    for counted in (False, True)
-    for left in (False, True)
-}
-# By lane, because the index has the order of each lane only.
-_OPEN_IN_LANES = f"""
-SELECT e.seq, %s FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
+
+
+def _next_open(is_behind: str) -> str:
+    """
+    Return the statement that selects the next open entries of the lanes $1, of each after its place in $2.
+
+    Up to $4 of each lane, without the entries $3.  *is_behind* says of each entry whether it waits behind one
+    that is not due.  By lane, because the index has the order of each lane only.
+    """
+    return f"""
+SELECT e.seq, {is_behind} FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
     SELECT seq, thing, place FROM {{s}}entries WHERE lane = l.lane AND place > l.place AND {OPEN}
         AND seq NOT IN (SELECT unnest($3::bigint[])) ORDER BY place LIMIT $4
 ) AS e
 """
-_OPEN_ALL = _OPEN_IN_LANES % "false"
-# The same, and whether each waits behind one that is not due.
-_OPEN_IN_ORDER = _OPEN_IN_LANES % IS_BEHIND
+
+
+_NEXT_OPEN = _next_open("false")
+_NEXT_OPEN_AND_BEHIND = _next_open(IS_BEHIND)
 _TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
 # Of each place, because a copy may contain the note of an earlier restore.
-_NOTED = "copied through at "
+_NOTED = "copied through at "  # and the place
 _NOTE_LAST = """
 INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 0) AS text) FROM {s}entries
     WHERE true ON CONFLICT DO NOTHING
@@ -254,7 +193,7 @@ class PostgresStore(Pool):
         self, connection: Connection, *, core: ClientCore | None, same_mode: bool
     ) -> None:
         prefix = self.schemas.prefix
-        await connection.execute(_LOCK, prefix)
+        await connection.execute(_LOCK_NAME, prefix)
         if self._create:
             await self._check_writable(connection)
         facts: dict[str, str] = {}
@@ -327,7 +266,7 @@ class PostgresStore(Pool):
                 return
 
     async def _upgrade_in(self, connection: Connection) -> None:
-        await connection.execute(_LOCK, f"{self.schema} tables")
+        await connection.execute(_LOCK_NAME, f"{self.schema} tables")
         version = await self._dialect.run(connection, check(self._name, self.how))
         if is_old(self.how, version):
             others = await self._dialect.run(connection, living_members(self.silence))
@@ -337,7 +276,7 @@ class PostgresStore(Pool):
                     f"of the package use them ({', '.join(others[:3])}). Nothing was changed. Stop them, and "
                     "open it again."
                 )
-            await connection.execute(_LOCK_TIMEOUT)
+            await connection.execute(_SHORT_LOCK_TIMEOUT)
             await self._dialect.run(connection, upgrade(self.how, version))
             version = await self._dialect.run(connection, check(self._name, self.how))
         self.version = version
@@ -365,10 +304,12 @@ class PostgresStore(Pool):
         if (before := self._place) is None:
             return
         place = await self._dialect.run(connection, place_of())
-        if wrong_with_place(before, place) is None:
+        wrong = wrong_with_place(before, place)
+        if wrong is None:
             return
-        if self.how.asks_people:
-            self._is_same_place(before, place)  # It raises PlaceError.
+        has_to_be_said = not (self._restored or self._moved)
+        if self.how.asks_people and has_to_be_said:
+            raise self._place_error(wrong)
         self.commons.stored.clear()
         self._place = await in_transaction(
             connection,
@@ -395,18 +336,18 @@ class PostgresStore(Pool):
         self._restored = self._moved = False
 
     def forget_place(self) -> None:
-        """Note that nothing is sent any more."""
+        """Allow connections to any place: nothing is sent any more."""
         self._place = None
 
     def _checked_place(self) -> Script[dict[str, str]]:
+        """Return the place, and note it; note it if the store counts as a copy, which may lack sends."""
         place = yield from place_of()
         found = yield (
             "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}",
             (),
         )
         before = {name.removeprefix("place "): value for name, value in found}
-        is_complete = self._moved or self._is_same_place(before, place)
-        is_copy = self._restored or not is_complete
+        is_copy = self._is_copy(before, place)
         for name, value in place.items():
             yield SET, (f"place {name}", value)
         if is_copy:
@@ -415,27 +356,34 @@ class PostgresStore(Pool):
             yield from mark_restored(int(noted[0][0]) if noted else None)
         return place
 
-    def _is_same_place(self, before: dict[str, str], place: dict[str, str]) -> bool:
+    def _is_copy(self, before: dict[str, str], place: dict[str, str]) -> bool:
         """
-        Return whether *place* is the one *before*.
+        Return whether the store, which was in the place *before*, counts as a copy in *place*.
 
         Raises:
-            PlaceError: It is not, and a person has to say whether the store is complete.
+            PlaceError: It may be one, and a person has to say whether it is complete.
         """
-        what = wrong_with_place(before, place)
-        if what is None:
+        if self._restored:
             return True
-        if self._restored or self._moved:
+        if self._moved:
             return False
-        words = f"{self.how.kind} {self.schemas.called}: {what}"
-        if not self.how.asks_people:
-            log.error(SETTLED, words)
+        wrong = wrong_with_place(before, place)
+        if wrong is None:
             return False
-        raise PlaceError(
-            f"{words}. Its last sends may be missing, so nothing was sent. If nothing is missing (a clean "
-            f"switch-over), run {self.how.run_by} with --moved (moved=True). Otherwise run it with "
-            "--restored (restored=True), which settles what may have been sent before it sends."
+        if self.how.asks_people:
+            raise self._place_error(wrong)
+        log.error(SETTLED, self._told_of(wrong))
+        return True
+
+    def _place_error(self, wrong: str) -> PlaceError:
+        return PlaceError(
+            f"{self._told_of(wrong)}. Its last sends may be missing, so nothing was sent. If nothing is "
+            f"missing (a clean switch-over), run {self.how.run_by} with --moved (moved=True). Otherwise run "
+            "it with --restored (restored=True), which settles what may have been sent before it sends."
         )
+
+    def _told_of(self, wrong: str) -> str:
+        return f"{self.how.kind} {self.schemas.called}: {wrong}"
 
     async def aclose(self) -> None:
         """Store what is pending, if the database answers, and disconnect."""
@@ -471,12 +419,10 @@ class PostgresStore(Pool):
         """Select entries; *where* is our own text, and calls the table *e*."""
         text = f"SELECT {ENTRY}, e.tableoid::text FROM {{s}}entries AS e WHERE {where}"
         found = await self.rows(text, *values)
-        if (
-            found
-            and self._place is not None
-            and self._place.get("entries") not in (None, found[0][-1])
-        ):
-            # The table is another one: new connections check why (``connected``).
+        known_table = None if self._place is None else self._place.get("entries")
+        is_of_other_table = bool(found) and known_table not in (None, found[0][-1])
+        if is_of_other_table:
+            # New connections check why (``connected``).
             await self._pool.expire_connections()
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
@@ -488,7 +434,7 @@ class PostgresStore(Pool):
         self, places: Mapping[int, int], held: Sequence[int], each: int
     ) -> list[Entry]:
         """Return entries that are not done, in their order; not those of *held*."""
-        text = _OPEN_IN_ORDER if self.how.kind == "outbox" else _OPEN_ALL
+        text = _NEXT_OPEN_AND_BEHIND if self.how.kind == "outbox" else _NEXT_OPEN
         rows = await self.rows(text, [*places], [*places.values()], list(held), each)
         if not rows:
             return []
@@ -522,6 +468,7 @@ class PostgresStore(Pool):
                 async with self.lent() as connection:
                     lost = asyncio.Event()
                     connection.add_termination_listener(lambda _, lost=lost: lost.set())
+                    # told: the connection, the process of the server, the channel, and the text.
                     await connection.add_listener(
                         self.schema, lambda *told: woken(told[3])
                     )
@@ -540,7 +487,7 @@ class PostgresStore(Pool):
     ) -> asyncio.Future[None]:
         """Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(((entry, lane, left), done))
+        self._pending.append((Put(entry, lane, left), done))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
             self._flushing.add_done_callback(self._fail_puts)
@@ -565,11 +512,14 @@ class PostgresStore(Pool):
                 self._pending_now = []
                 continue
             for (entry, lane, _), done in pending:
-                if (entry.seq or entry.key) in kept:
+                is_stored = (entry.seq or entry.key) in kept
+                if is_stored:
                     settle(done, None, None)
                 else:
                     lane.doubt()
-                    settle(done, None, LostLaneError(f"entry {entry.key!r} {_LOST}"))
+                    settle(
+                        done, None, LostLaneError(f"entry {entry.key!r} {_OF_ANOTHER}")
+                    )
             self._pending_now = []
 
     def _fail_puts(self, flushing: asyncio.Task[None]) -> None:
@@ -588,36 +538,39 @@ class PostgresStore(Pool):
             settle(done, None, JournalError(f"{why}. Run again to continue."))
 
     async def _store(self, given: Sequence[Put]) -> set[int | str]:
-        """
-        Store entries, and return the numbers of those that are stored, or their keys.
-
-        One without a number is new, or known by its key.
-        """
-        new, sent, lefts = latest(given)
+        """Store entries; return the numbers of those that are stored, or the keys of those without one."""
+        by_key, by_number, lefts = last_puts(given)
         stored: set[int | str] = set()
-        if new:
-            text, values = keep(new)
+        if by_key:
+            text, values = put_by_key(by_key)
             stored.update(key for (key,) in await self.rows(text, *values))
-        if sent:
-            rows = [
-                (
-                    entry.seq,
-                    entry.key,
-                    lane.number,
-                    lane.token,
-                    entry.taker,
-                    *columns_of(entry),
-                )
-                for entry, lane, _ in sent
-            ]
-            values = (
-                rows,
-                list({lane.number for _, lane, _ in sent}),
-                *([lefts] if lefts else []),
-            )
-            found = await self.rows(_PUT[self.how.counted, bool(lefts)], *values)
+        if by_number:
+            found = await self._put_by_number(by_number, lefts)
             stored.update(seq for (seq,) in found)
         return stored
+
+    async def _put_by_number(
+        self, puts: Sequence[Put], lefts: Sequence[tuple[Cell, ...]]
+    ) -> Sequence[Cell]:
+        """Run the statement that stores *puts*, again while the database is away; return its rows."""
+        # What is reopened in the journal of a client goes to another lane.
+        stays_in_lane = self.how.kind != "journal"
+        tries = count()
+
+        async def put(connection: Connection) -> Sequence[Cell]:
+            was_tried = next(tries) > 0
+            text, values = put_in_database(
+                puts,
+                lefts,
+                counted=self.how.counted,
+                is_again=was_tried and stays_in_lane,
+            )
+            found: Sequence[Cell] = await connection.fetch(
+                *self._dialect.translated(text, values)
+            )
+            return found
+
+        return await self.steadily(put)
 
     async def store_commons(self) -> None:
         """Store the common parts of intents that the database may not have yet."""

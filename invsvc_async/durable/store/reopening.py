@@ -1,11 +1,11 @@
 """
 Entries that are reopened, because people ask for it: what is done anew, and what is settled again.
 
-The next run of a key reopens its own entry by ``reopen`` in ``claims``.
+The next run of a key reopens its own entry by ``reopen_seen`` in ``claims``.
 
 A script may be run again: the earlier run was rolled back, or was done and only its reply was lost.  The
 caller gives a dict that outlasts the runs, *tried*.  After its last statement, each run notes there what it
-has reopened, and the next one looks which of that has changed.
+has reopened, and the next run looks which of that has changed, so was not rolled back.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ SELECT e.seq, e.key, e.lane, e.done_at, e.verdict, e.intent, e.flags FROM {{s}}e
     AND e.{NOT_APPLIED} AND e.intent IS NOT NULL ORDER BY e.seq {{update}}
 """
 # The lock waits for an earlier run that the server has not ended yet.
-_DONE_AT: Final = (
+_LOCK_DONE_AT: Final = (
     "SELECT seq, done_at FROM {s}entries WHERE seq {any 1 bigint} ORDER BY seq {update}"
 )
-_REOPEN: Final = f"""
+_REOPEN_CHOSEN: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL,
     flags = 0, intent = given.intent, place = coalesce(given.place, e.place)
     FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
 """
-_KEYED: Final = f"""
+_LOCK_KEYED: Final = f"""
 SELECT key, verdict FROM {{s}}entries WHERE key {{any 1 text}} AND {KEYED} ORDER BY seq {{update}}
 """
 _FREE_REOPENED: Final = f"""
 UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND state = {State.TO_DO:d}
 """
-_LOOK_AGAIN: Final = """
+_FORGET_NEWEST: Final = """
 UPDATE {s}states SET newest = NULL WHERE thing IN (SELECT thing FROM {s}entries WHERE key {any 1 text})
 """
 
@@ -77,8 +77,8 @@ def reopen(
     """
     Reopen the entries of *keys* with one of *verdicts*, and return them; *tried* is by their numbers.
 
-    One with the verdict UNKNOWN keeps its sends, and is settled first. With *newest*, they come after all
-    others, in the same order.
+    One with the verdict UNKNOWN keeps its sends, and is settled first.  All keep their places; with *newest*,
+    they get places after all others, in the same order.
     """
     earlier = yield from _reopened_before(tried)
     new = yield from _reopen(_without(keys, earlier), verdicts, newest=newest)
@@ -88,7 +88,7 @@ def reopen(
 
 def _reopened_before(tried: Mapping[int, Reopened]) -> Script[list[Reopened]]:
     """Return the *tried* entries that are open now, or done at another time."""
-    rows = (yield _DONE_AT, ([*tried],)) if tried else ()
+    rows = (yield _LOCK_DONE_AT, ([*tried],)) if tried else ()
     return [tried[seq] for seq, done_at in rows if done_at != tried[seq].done_at]
 
 
@@ -108,15 +108,10 @@ def _reopen(
     counts: Counter[tuple[int, str, int]] = Counter({(State.TO_DO, "", 0): len(rows)})
     changed: list[tuple[int, str, int | None]] = []
     for place, (seq, *_, verdict, intent, flags) in zip(places, rows, strict=True):
-        changed.append(
-            (
-                seq,
-                _to_do(intent, is_new=verdict != Verdict.UNKNOWN, newest=newest),
-                place,
-            )
-        )
+        is_new = verdict != Verdict.UNKNOWN
+        changed.append((seq, _to_do(intent, is_new=is_new, newest=newest), place))
         counts[State.DONE, verdict, flags] -= 1
-    yield _REOPEN, (changed,)
+    yield _REOPEN_CHOSEN, (changed,)
     yield DELETE_UNHEARD, ([seq for seq, *_ in rows],)
     yield from change_counts(counts)
     return {seq: Reopened(key, lane, done_at) for seq, key, lane, done_at, *_ in rows}
@@ -135,18 +130,16 @@ def reopen_keyed(
     Only of writes under keys of the user's own: nothing runs another one again.
     """
     earlier = yield from _reopened_before(tried)
-    mine = yield _KEYED, (_without(keys, earlier),)
+    mine = yield _LOCK_KEYED, (_without(keys, earlier),)
     new = yield from _reopen([key for key, _ in mine], verdicts, newest=newest)
     found = {each.key for each in new.values()}
-    if newest:  # the next claim of each thing has to look at them
-        yield _LOOK_AGAIN, (sorted(found),)
+    # The next write to each thing that is claimed must not take itself for next: these come before it.
+    if newest:
+        yield _FORGET_NEWEST, (sorted(found),)
     unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
     # Those that were UNKNOWN may have been sent, so the next run settles them before it sends.
-    for state, freed in (
-        (State.SENDING, found & unknown),
-        (State.TO_DO, found - unknown),
-    ):
-        yield _FREE_REOPENED, (sorted(freed), int(state))
+    yield _FREE_REOPENED, (sorted(found & unknown), int(State.SENDING))
+    yield _FREE_REOPENED, (sorted(found - unknown), int(State.TO_DO))
     tried |= new
     return [*earlier, *new.values()]
 

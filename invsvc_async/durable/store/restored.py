@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
-FACT: Final = "restored"  # its name in the store
-IS_OPEN: Final = f"""SELECT 1 FROM {{s}}facts WHERE name = '{FACT}' AND value LIKE '%"is_open":true%'"""
+FACT: Final = "restored"  # the name of the fact that has the ``Mark`` of the store
+# Selects a row while the mark is open.
+MARK_IS_OPEN: Final = f"""SELECT 1 FROM {{s}}facts WHERE name = '{FACT}' AND value LIKE '%"is_open":true%'"""
 _THROUGH: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
 # A time at which the copy was up to date: any will do, so the latest of all is not looked for.
 _LATEST: Final = """
@@ -58,7 +59,7 @@ SETTLED: Final = (
     "%s. Its open writes are settled as if they had been sent again since. What was written after the copy "
     "was made is not in it: look for those writes in your own records."
 )
-_WHAT: Final = {
+_WRONG_WITH: Final = {
     "system": "the database is another server's than before: the journal was copied, or restored from a dump",
     "timeline": "the server was restored from a backup, or a replica was promoted, since the last use",
     "entries": "the tables were made anew: the journal was copied, or restored from a dump",
@@ -71,11 +72,19 @@ class PlaceError(JournalError):
 
 
 class Mark(msgspec.Struct, kw_only=True):
-    """What is noted of a restored store."""
+    """
+    What is noted of a restored store.
 
-    through: int  # the last entry of the copy
-    since: int | None  # the copy had all sends until then, epoch ms
-    is_open: bool = True  # the input has not been read since
+    - ``through``: the number of the last entry of the copy, of which sends may be missing
+    - ``since``: the copy had all sends until then (epoch ms); ``None`` if that is not known
+    - ``is_open``: whether whole writes may be missing, too, and are still looked for: until the input of a
+      batch was read again, no entry of the copy is open in an outbox, or a person has opened the journal of a
+      client as complete
+    """
+
+    through: int
+    since: int | None
+    is_open: bool = True
 
 
 _mark_in = msgspec.json.Decoder(Mark).decode
@@ -90,22 +99,19 @@ def marked() -> Script[Mark]:
 
 
 def mark_restored(through: int | None = None) -> Script[None]:
-    """Note that sends may have been made of which the store does not know, of entries up to *through*."""
+    """
+    Note that sends may have been made of which the store does not know, of entries up to *through*.
+
+    ``None``: up to the last one that is there now.
+    """
     [(last,)] = yield _THROUGH, ()
     [(since,)] = yield _LATEST, ()
     earlier = yield from marked()
     if earlier.is_open:
         # What was lost by an earlier restore is still looked for, so it counts from then on.
         since = earlier.since
-    yield (
-        SET,
-        (
-            FACT,
-            _encode(
-                Mark(through=last if through is None else through, since=since)
-            ).decode(),
-        ),
-    )
+    mark = Mark(through=last if through is None else through, since=since)
+    yield SET, (FACT, _encode(mark).decode())
 
 
 def close_restored() -> Script[None]:
@@ -121,7 +127,7 @@ def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str
 
     What only one of them names is not compared: version 0.1.0 did not note the database.
     """
-    for name, what in _WHAT.items():
+    for name, what in _WRONG_WITH.items():
         if name in before and name in place and before[name] != place[name]:
             return what
     return None
@@ -145,9 +151,9 @@ def place_of() -> Script[dict[str, str]]:
     return place
 
 
-# --- The place of a file is known by the count of its sends.
+# --- a file: its place does not tell; the count of its sends does
 
-_NOTE = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
+_SET_FACT = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _LENGTH = 80  # bytes of the file: one that is written at once has no torn state
 
 
@@ -158,7 +164,7 @@ class CountedSends(NamedTuple):
     sends: int
 
 
-_DAMAGED = CountedSends("", -1)  # the count of a file that cannot be read
+_DAMAGED = CountedSends("", -1)  # stands for the count of a file that cannot be read
 _OR_RESTORED = (
     "Nothing was sent. If nothing newer exists, run {it} with --restored (restored=True), which settles "
     "what may have been sent before it sends."
@@ -276,14 +282,16 @@ class Epoch:
         if wrong is not None and not is_accepted:
             self._refuse_or_log(wrong)
             restored = True
+        # The identity is the journal's, or of a new journal, that of the file beside it, if this can be read.
+        # The count is the higher one: of a copy that was accepted, the file knows more sends.
         known = journal or beside or _DAMAGED
         sends = max(known.sends, 0 if beside is None else beside.sends, 0)
         if restored or wrong is not None:
             sends += 1  # Other copies of this journal are older from now on.
         epoch = known.epoch or token_hex(16)
         with transaction(connection, "BEGIN IMMEDIATE"):
-            connection.execute(_NOTE, ("epoch", epoch))
-            connection.execute(_NOTE, ("sends", str(sends)))
+            connection.execute(_SET_FACT, ("epoch", epoch))
+            connection.execute(_SET_FACT, ("sends", str(sends)))
             if restored:
                 self._dialect.run(connection, mark_restored())
         self._standing = CountedSends(epoch, sends)

@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     from invsvc_async.transport.client_core import ClientCore
 
 
-# Of one base URL, each credential may have a store of its own; with ``same_mode`` it continues another's.
 _HAS_TABLE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
 _OTHERS = """
 SELECT nspname, NOT has_schema_privilege(oid, 'USAGE') AS is_hidden FROM pg_namespace
     WHERE starts_with(nspname, CAST($1 AS text)) ORDER BY nspname
 """
+# Of one base URL, each credential may have a store of its own; with ``same_mode`` it continues another's.
 _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
 _OWN = """
 INSERT INTO {schema}.facts (name, value) VALUES ('base_url', $1) ON CONFLICT DO NOTHING RETURNING name
 """
-_OF_NOBODY = 12 * "0"  # in place of a digest
+# In the name of a schema, in place of the digest of a base URL and a credential.
+_OF_NOBODY = 12 * "0"
 _PARTS = 64  # of the counts
 
 
@@ -56,7 +57,9 @@ class StoreSchemas:
 
     def choose(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str]:
         """
-        Return the schema of *base_url* and the credential *mine*, which may have to be created.
+        Return the schema of *base_url* and a credential, which may have to be created.
+
+        *mine* is the fingerprint of that credential, here and below; ``""`` where there is one for all.
 
         First one that is there (``_known``); then one that was created for the first client that opens it
         (``_adopt``); then the one that is named after both, if that may be created.
@@ -158,6 +161,7 @@ class StoreSchemas:
         yield f"CREATE SCHEMA {schema}"
         for text, values in create(self._how, **facts):
             if "{sqlite}" not in text:
+                # What is printed has no parameters: each array of texts becomes a literal.
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
                     texts = ("'{}'".format(each.replace("'", "''")) for each in array)
@@ -218,7 +222,7 @@ def dialect_in(schema: str, how: Opening) -> PostgresDialect:
         *(["counted"] if how.counted else []),
         s=f"{schema}.",
         # The application gets the verdicts of a client's journal by their keys.  Its ``unheard`` only notes
-        # who gives secrets.
+        # who returns secrets, and is not changed here: these puts have no taker.
         told="AND taker IS NOT NULL" if how.kind == "journal" else "",
         part=str(randrange(_PARTS)),
         serial="bigserial PRIMARY KEY",

@@ -15,26 +15,21 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from invsvc_async.concurrency.cancellation import finished
 from invsvc_async.durable.entry import (
-    CHANGING,
     ENTRY,
-    SET_CHANGING,
     LostLaneError,
     State,
-    columns_of,
     entry_in,
 )
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.store.conditions import ONLY_LANE, OPEN
 from invsvc_async.durable.store.due import IS_BEHIND
+from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_file
 from invsvc_async.durable.store.restored import Epoch, fact
 from invsvc_async.durable.store.tables import (
     Opening,
-    Put,
     check,
     create,
     is_old,
-    keep,
-    latest,
     upgrade,
 )
 from invsvc_async.errors import JournalError
@@ -79,29 +74,17 @@ _IN_USE_OTHERWISE = (
     "Wait for that process, stop it, or use another path. Several processes can share a journal in "
     "PostgreSQL (postgresql://…)."
 )
-_GONE = "was dropped, or is done. Nothing is sent for it."
+_WAS_DROPPED = "was dropped, or is done. Nothing is sent for it."
 # The lock of the file shows that whoever had it before is dead.
 _FREE_ALL_LANES = "UPDATE lanes SET owner = NULL"
-_STORE: Final = f"""
-UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 seq:bigint {CHANGING}}}
-    WHERE e.seq = given.seq AND e.{OPEN} {{changed}}
-"""
-_STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
-_OPEN_AFTER: Final = (
+_FORGET_KEYS = "DELETE FROM entries WHERE key = ?"
+_NEXT_OPEN: Final = (
     f"e.lane = {ONLY_LANE} AND e.place > $1 AND e.{OPEN} ORDER BY e.place LIMIT $2"
 )
 # The same, and whether each waits behind one that is not due.
-_OPEN_IN_ORDER: Final = (
-    f"SELECT {ENTRY}, {IS_BEHIND} FROM {{s}}entries AS e WHERE {_OPEN_AFTER}"
+_NEXT_OPEN_AND_BEHIND: Final = (
+    f"SELECT {ENTRY}, {IS_BEHIND} FROM {{s}}entries AS e WHERE {_NEXT_OPEN}"
 )
-_LEFT: Final = """
-INSERT INTO {s}states AS s (thing, place, team, state, stamp)
-SELECT given.thing, e.place, given.team, given.state, given.stamp
-FROM {rows 1 seq:bigint thing:text team:text state:text stamp:bigint}
-    JOIN {s}entries AS e ON e.seq = given.seq
-WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place), team = excluded.team,
-    state = excluded.state, stamp = excluded.stamp
-"""
 
 # Without an adapter for this type, sqlite3 looks through all that it knows for each value: 3,000
 # instructions.
@@ -115,7 +98,7 @@ class SqliteStore:
     A file that was put back from an older copy is recognised by the file ``.epoch`` beside it.
     """
 
-    # What follows is of use for a database only, and is constant here.
+    # What a store in a database has, too (``PostgresStore``); here it is constant.
     # One process has the file at a time, and the store goes by the clock of that process.
     is_shared: bool = False
     silence: float = inf  # The lock of the file shows who lives.
@@ -172,9 +155,8 @@ class SqliteStore:
             self._writer.start_thread()
         try:
             await self._writer.opened()
-        except (
-            JournalError
-        ):  # if it is cancelled, opening again, or closing, takes its thread up
+        except JournalError:
+            # After a cancellation the writer stays: the next opening waits for it, or the closing ends it.
             self._writer = None
             raise
 
@@ -226,27 +208,27 @@ class SqliteStore:
             [entry_in(row) for row in await self.rows(text, *values)]
         )
 
-    async def _with_commons(self, made: list[Entry]) -> list[Entry]:
-        """Return the entries *made* once the common parts of their intents are known."""
-        if self.commons.lack(made):
-            await self.ask(self._load_commons)  # another process has the file
-        return made
+    async def _with_commons(self, found: list[Entry]) -> list[Entry]:
+        """Return *found* once the common parts of their intents are known."""
+        # Only a store that is read while another process has the file lacks some.
+        if self.commons.lack(found):
+            await self.ask(self._load_commons)
+        return found
 
     def put(
         self, entry: Entry, lane: OwnedLane, left: Left | None = None
     ) -> asyncio.Future[None]:
         """Store *entry* together with others; the future completes once it is on the disk."""
-        return self._open_writer.store((entry, lane, left))
+        return self._open_writer.store(Put(entry, lane, left))
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Delete entries, without waiting: the event loop may be closed."""
-        marks = [(key,) for key in keys]
-        self.ask(
-            lambda connection: (
-                connection.executemany("DELETE FROM entries WHERE key = ?", marks)
-                and None
-            )
-        )
+        """Delete the entries of *keys*, without waiting: the event loop may be closed."""
+        values = [(key,) for key in keys]
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.executemany(_FORGET_KEYS, values)
+
+        self.ask(delete)
 
     async def idle(self) -> None:
         """Do nothing: what is pending is stored before what is requested next."""
@@ -265,9 +247,9 @@ class SqliteStore:
         return [entry for entry in found if entry.seq not in known][:each]
 
     async def _next_open(self, after: int, most: int) -> list[Entry]:
-        if self.how.kind != "outbox":  # nothing waits for its time
-            return await self.entries(_OPEN_AFTER, after, most)
-        rows = await self.rows(_OPEN_IN_ORDER, after, most)
+        if self.how.kind != "outbox":  # In others, nothing waits for its time.
+            return await self.entries(_NEXT_OPEN, after, most)
+        rows = await self.rows(_NEXT_OPEN_AND_BEHIND, after, most)
         found = await self._with_commons([entry_in(row[:-1]) for row in rows])
         for entry, row in zip(found, rows, strict=True):
             entry.is_behind = bool(row[-1])
@@ -319,9 +301,10 @@ class SqliteStore:
 
     def _check_program(self) -> None:
         """
-        Check that the file belongs to no foreign program, before anything but SQLite opens it.
+        Check that the file belongs to no foreign program, before the lock of the file opens it.
 
-        To close the file, as the lock then does, would end the locks that SQLite has on it in this process.
+        Once anything closes a file in a process, all locks end that SQLite has on the file in that process.
+        The lock does so.  A database of the application may be in use there.
         """
         with suppress(OSError, sqlite3.Error):  # the next opening says what is wrong
             if not self.path.is_file():
@@ -456,42 +439,44 @@ class SqliteStore:
     def _store_group(
         self, connection: sqlite3.Connection, values: list[Put]
     ) -> list[JournalError | None]:
-        """Store what was put; return the error of each, or nothing if all were stored."""
-        new, sent, lefts = latest(values)
-        self._sends += [entry.state for entry, _, _ in (*new, *sent)].count(
+        """Store a group of puts; return for each its error or ``None``, or nothing if all were stored."""
+        by_key, by_number, lefts = last_puts(values)
+        self._sends += [entry.state for entry, _, _ in (*by_key, *by_number)].count(
             State.SENDING
         )
         fresh = self.commons.fresh()
         lost = set[int | str]()
         # Usually it is one statement, which is its own transaction.
-        is_one_statement = not (new or lefts or fresh or len(sent) > MOST)
+        is_one_statement = not (by_key or lefts or fresh or len(by_number) > MOST)
         with nullcontext() if is_one_statement else transaction(connection):
             if fresh:
                 connection.executemany(
                     "INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh
                 )
                 self._storing = [number for number, _ in fresh]
-            for some in slices(new, MOST):
+            for some in slices(by_key, MOST):
                 kept = {
                     key
-                    for (key,) in connection.execute(*DIALECT.translated(*keep(some)))
+                    for (key,) in connection.execute(
+                        *DIALECT.translated(*put_by_key(some))
+                    )
                 }
                 lost.update(entry.key for entry, _, _ in some if entry.key not in kept)
             lost |= DIALECT.run(
-                connection, _store([entry for entry, _, _ in sent], lefts)
+                connection, put_in_file([entry for entry, _, _ in by_number], lefts)
             )
         if not lost:
             return []
         self._recount = True  # Fewer were stored than ``_sends`` has.
         return [
-            LostLaneError(f"entry {entry.key!r} {_GONE}")
+            LostLaneError(f"entry {entry.key!r} {_WAS_DROPPED}")
             if (entry.seq or entry.key) in lost
             else None
             for entry, *_ in values
         ]
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
-        """Repeat beside the file how many sends a group has stored."""
+        """Repeat beside the file how many sends a group has stored; *is_clean* is whether all of it was."""
         sends = self._sends if is_clean and not self._recount else None
         self._sends = 0
         self._recount = False
@@ -499,24 +484,3 @@ class SqliteStore:
         if is_clean:
             self.commons.stored.update(stored)
         self._epoch.note_sends(connection, sends)
-
-
-def _store(
-    entries: Sequence[Entry], lefts: Sequence[tuple[Cell, ...]]
-) -> Script[set[int]]:
-    """
-    Update *entries* by their numbers; return those of entries that are gone, or done.
-
-    An entry that was dropped, or that another write under its key replaced, stays so.
-    """
-    lost: set[int] = set()
-    for some in slices(entries, MOST):
-        changed = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry in some],)
-        if len(changed) < len(some):
-            states = dict((yield _STATES, ([entry.seq for entry in some],)))
-            lost.update(
-                entry.seq for entry in some if states.get(entry.seq) != entry.state
-            )
-    for part in slices([left for left in lefts if left[0] not in lost], MOST):
-        yield _LEFT, (part,)
-    return lost

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.opening import Store
 
 
-_LAST: Final = (
+_LAST_WRITES: Final = (
     "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
 )
-_CLAIMS: Final = """
+# ``claim`` is the id of a webhook that an entry claims for its create.
+_WEBHOOKS_MADE: Final = """
 SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq
 """
 
@@ -32,7 +33,8 @@ class Left(msgspec.Struct, frozen=True):
 
     ``state`` is the last known state as JSON text (``{}`` if the thing is gone, ``None`` if it is not known),
     as the members of *team* see it; ``stamp`` the time of the answer that showed it (server ms).  ``place``
-    is that of the last write that may have had an effect, if it is read from a store.
+    is that of the last write that may have had an effect (``order``); it is 0 in what is given to a store,
+    which knows it.
     """
 
     thing: str
@@ -47,10 +49,12 @@ async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
     return [
         Left(*row)
         for some in slices(things, MOST)
-        for row in await store.rows(_LAST, some)
+        for row in await store.rows(_LAST_WRITES, some)
     ]
 
 
 async def claims_of(store: Store, things: Sequence[str]) -> list[tuple[str, str]]:
     """Return which webhooks untagged creates of the URLs *things* made, and the keys of the creates."""
-    return [(claim, key) for claim, key in await store.rows(_CLAIMS, list(things))]
+    return [
+        (claim, key) for claim, key in await store.rows(_WEBHOOKS_MADE, list(things))
+    ]

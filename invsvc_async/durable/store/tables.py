@@ -1,5 +1,5 @@
 """
-The tables of a store of writes, the same in SQLite and PostgreSQL.
+The tables of a store of writes, the same in SQLite and PostgreSQL, and how a store is opened.
 
 =========  ============================================================================================
 facts      what holds for the whole store, by name
@@ -8,9 +8,10 @@ members    the processes that use it, with their last signs of life; ``sends`` i
            others, and -1 of those that have ended
 lanes      parts of the store, each with the token of the process that owns it; ``NULL``: nobody does
 entries    the writes
-unheard    verdicts that nobody has acknowledged; ``taker`` is the process that has one
-states     what the last write left of each thing; in PostgreSQL also ``newest``, the last one whose key was
-           claimed, and the one ``before``
+unheard    verdicts that nobody has acknowledged; ``taker`` is the process that gives one.  In the journal of
+           a client, instead, the secrets of new webhooks that a process has to return (``Teller`` in claims)
+states     what the last write left of each thing; in PostgreSQL also the numbers of ``newest``, the last
+           entry whose key was claimed, and of the one ``before``
 counts     in a batch, how many entries there are of each state, verdict and kind, in parts
 =========  ============================================================================================
 
@@ -20,18 +21,19 @@ Each process adds to a part of the counts of its own, so that none waits for ano
 overtaken.  ``labels`` are those of the user, as JSON; the form is that of ``writes/labels``.
 ``team`` is the one that a request names, or ``""``.  ``not_before`` and ``due_at`` are those of ``due``.
 
-``seq`` identifies an entry.  ``place`` is its place in the order of the writes to one thing.  The columns
+``lane``, ``done_at`` and ``digest`` say more than their names: see ``conditions``.  ``seq`` identifies an
+entry.  ``place`` is its place in the order of the writes to one thing.  The columns
 that are written at each send (``state``, ``common``, ``intent``) are in no index and no condition of one, and
 the fill factor leaves room on the row's page for its second version, so such an update writes no index (HOT).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from invsvc_async.durable.entry import CHANGING, Entry, State, columns_of
+from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.conditions import ASIDE, IN_LANE, OPEN
 from invsvc_async.durable.store.facts import TAKER
 from invsvc_async.durable.store.migrations import schema_of
@@ -39,37 +41,16 @@ from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
-    from invsvc_async.durable.store.lanes import OwnedLane
-    from invsvc_async.durable.store.states import Left
-    from invsvc_async.storage.dialect import Cell, Script
-
-# An entry, the lane of this process that it is in, and what its write left of the thing.
-Put: TypeAlias = "tuple[Entry, OwnedLane, Left | None]"
+    from invsvc_async.storage.dialect import Script
 
 
-_COUNT: Final = """
+_ADD_TO_COUNTS: Final = """
 {counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
     SELECT {part}, state, verdict, flags, many
     FROM {rows 1 state:smallint verdict:text flags:smallint many:bigint} WHERE true
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
-"""
-# A write of a client without a key of the user's own: it enters as being sent, in no order (place 0), and has
-# no digest.  An entry that another process has taken over is in another lane, and stays as it is.
-_KEEP: Final = f"""
-WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
-owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}})
-INSERT INTO {{s}}entries AS e
-    (place, key, lane, digest, operation, state, common, intent, verdict, outcome, done_at)
-SELECT 0, given.key, given.lane, '', given.operation, given.state, given.common, given.intent, given.verdict,
-    given.outcome, given.done_at
-FROM turn CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text {CHANGING}}}
-    JOIN owned ON owned.id = given.lane AND owned.owner = given.token WHERE true
-ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common, intent = excluded.intent,
-    verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
-    WHERE e.lane = excluded.lane
-RETURNING key
 """
 
 
@@ -154,7 +135,7 @@ _TABLES: Final = (
     f"CREATE INDEX unknown_of_thing ON {{s}}entries (thing) WHERE verdict = '{Verdict.UNKNOWN}'",
     "CREATE INDEX claimed ON {s}entries (thing) WHERE claim IS NOT NULL",
 )
-_COUNTS: Final = """
+_COUNTS_TABLE: Final = """
 CREATE TABLE {s}counts (
     part smallint NOT NULL, state smallint NOT NULL, verdict text NOT NULL, flags smallint NOT NULL,
     many bigint NOT NULL, PRIMARY KEY (part, state, verdict, flags)
@@ -162,14 +143,14 @@ CREATE TABLE {s}counts (
 """
 # In a file, what follows from a change of an entry is done by triggers: each further statement of Python
 # releases the GIL several times, and getting it back from a busy event loop takes milliseconds.
-_SENDS: Final = tuple(
+_COUNT_SENDS: Final = tuple(
     f"""
     {{sqlite}}CREATE TRIGGER {name} AFTER {event} ON entries WHEN NEW.state = {State.SENDING:d}
         BEGIN UPDATE facts SET value = value + 1 WHERE name = 'sends'; END
     """
     for name, event in (("sent_first", "INSERT"), ("sent_again", "UPDATE OF state"))
 )
-_TELLS: Final = f"""
+_NOTE_UNHEARD_BY_TRIGGER: Final = f"""
 {{sqlite}}CREATE TRIGGER done AFTER UPDATE OF state ON entries
     WHEN NEW.state = {State.DONE:d} AND OLD.state <> {State.DONE:d}
     BEGIN
@@ -178,8 +159,12 @@ _TELLS: Final = f"""
 """
 
 
-def _counting(event: str, when: str, **changes: int) -> str:
-    """Return a trigger that adds to the counts, by the name of the row that has the state."""
+def _counting_trigger(event: str, when: str, **changes: int) -> str:
+    """
+    Return a trigger that changes the counts *when* an *event* has changed an entry.
+
+    *changes* are what to add for the row as it is after that (``NEW``), and as it was before (``OLD``).
+    """
     added = "".join(
         f"""
         INSERT INTO counts (part, state, verdict, flags, many)
@@ -192,10 +177,10 @@ def _counting(event: str, when: str, **changes: int) -> str:
     return f"{{sqlite}}CREATE TRIGGER {name} AFTER {event} ON entries {when} BEGIN {added} END"
 
 
-_COUNTING: Final = (
-    _counting("INSERT", "", NEW=1),
-    _counting("UPDATE OF state", "WHEN NEW.state <> OLD.state", OLD=-1, NEW=1),
-    _counting("DELETE", "", OLD=-1),
+_COUNT_BY_TRIGGERS: Final = (
+    _counting_trigger("INSERT", "", NEW=1),
+    _counting_trigger("UPDATE OF state", "WHEN NEW.state <> OLD.state", OLD=-1, NEW=1),
+    _counting_trigger("DELETE", "", OLD=-1),
 )
 _JOURNAL: Final = "the journal of "
 _CALLED: Final = {
@@ -203,6 +188,9 @@ _CALLED: Final = {
     "outbox": f"{_JOURNAL}an outbox",
     "journal": f"{_JOURNAL}a client",
 }
+_SCHEMA_AND_KIND: Final = (
+    "SELECT name, value FROM {s}facts WHERE name IN ('schema', 'kind')"
+)
 _FACTS: Final = (
     "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
 )
@@ -210,9 +198,10 @@ _FACTS: Final = (
 
 def create(how: Opening, **facts: str) -> Script[None]:
     """Create the tables of a new store, with lanes that nobody owns, and further *facts*."""
-    told = [_TELLS] if how.lanes else []
-    counted = [_COUNTS, *_COUNTING] if how.counted else []
-    texts = [*_TABLES, *_SENDS, *told, *counted]
+    # A store that makes its lanes itself is the journal of a client, which notes no verdicts there.
+    told = [_NOTE_UNHEARD_BY_TRIGGER] if how.lanes else []
+    counted = [_COUNTS_TABLE, *_COUNT_BY_TRIGGERS] if how.counted else []
+    texts = [*_TABLES, *_COUNT_SENDS, *told, *counted]
     for text in texts:
         yield text, ()
     version = schema_of(counted=how.counted).version
@@ -232,21 +221,13 @@ def check(name: str, how: Opening) -> Script[int]:
         JournalError: The package does not know that version; the store is of another kind, or lacks lanes.
     """
     schema = schema_of(counted=how.counted)
-    facts = dict(
-        map(
-            tuple,
-            (
-                yield (
-                    "SELECT name, value FROM {s}facts WHERE name IN ('schema', 'kind')",
-                    (),
-                )
-            ),
-        )
-    )
+    facts = dict((yield _SCHEMA_AND_KIND, ()))
     version = schema.check(name, facts.get("schema"))
-    if (found := facts.get("kind", "of no kind")) != how.kind:
-        it, wanted = (_CALLED.get(kind, kind) for kind in (found, how.kind))
-        raise JournalError(f"{name}: it is {it}, not {wanted}. Choose another path.")
+    kind = facts.get("kind", "of no kind")
+    if kind != how.kind:
+        found = _CALLED.get(kind, kind)
+        wanted = _CALLED.get(how.kind, how.kind)
+        raise JournalError(f"{name}: it is {found}, not {wanted}. Choose another path.")
     [(lanes,)] = yield "SELECT count(*) FROM {s}lanes", ()
     if how.lanes not in (0, lanes):
         raise JournalError(
@@ -260,8 +241,9 @@ def upgrade(how: Opening, found: int) -> Script[None]:
     """
     Bring the tables of a store of the version *found* up to date, under its lock, and note that.
 
-    Who has lanes loses them: a process of the earlier version that was only suspended stores nothing more.
-    What it has sent may still arrive, so its lanes are not free (NULL), but of a process that is silent.
+    Whoever has lanes loses them: a process of the earlier version that was only suspended stores nothing
+    more.  What it has sent may still arrive.  So its lanes do not count as released (NULL), but belong to a
+    process that does not live.
     """
     schema = schema_of(counted=how.counted)
     yield "UPDATE {s}lanes SET owner = 'nobody.0' WHERE owner IS NOT NULL", ()
@@ -277,45 +259,12 @@ def is_old(how: Opening, version: int) -> bool:
     return version < schema_of(counted=how.counted).version
 
 
-def latest(given: Iterable[Put]) -> tuple[list[Put], list[Put], list[tuple[Cell, ...]]]:
-    """
-    Return the last put that was *given* for each entry.
-
-    First those of entries without a number, which are new or known by their keys; then those with one; then
-    the rows of what these left.
-    """
-    new: dict[str, Put] = {}
-    sent: dict[int, Put] = {}
-    lefts: dict[int, tuple[Cell, ...]] = {}
-    for each in given:
-        entry, _, left = each
-        if not entry.seq:
-            new[entry.key] = each
-            continue
-        sent[entry.seq] = each
-        if left is not None:
-            lefts[entry.seq] = entry.seq, left.thing, left.team, left.state, left.stamp
-    return [*new.values()], [*sent.values()], [*lefts.values()]
-
-
-def keep(given: Sequence[Put]) -> tuple[str, Sequence[Cell]]:
-    """
-    Return the statement that inserts or updates entries by their keys, and its values.
-
-    It returns the keys of those whose lanes are still owned.
-    """
-    rows = [
-        (entry.key, lane.number, lane.token, entry.operation, *columns_of(entry))
-        for entry, lane, _ in given
-    ]
-    return _KEEP, (rows, list({lane.number for _, lane, _ in given}))
-
-
 def change_counts(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
     """Add *changes*, by state, verdict and flags, to the counts, if they are kept."""
-    if rows := [
-        (int(which[0]), *which[1:], many)
-        for which, many in sorted(changes.items())
+    rows = [
+        (int(state), verdict, flags, many)
+        for (state, verdict, flags), many in sorted(changes.items())
         if many
-    ]:
-        yield _COUNT, (rows,)
+    ]
+    if rows:
+        yield _ADD_TO_COUNTS, (rows,)

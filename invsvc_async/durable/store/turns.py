@@ -27,44 +27,58 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries of one statement
+_MORE_LOOKED_AT: Final = 200  # of a team: some wait for others, or are in other lanes
 _IS_READY: Final = f"{OPEN} AND {IN_LANE}"  # the condition of the index
-# The next teams, $2 at most, that have something open: from $1 on, or after it.
-_TEAMS: Final = f"""
+
+
+def _teams_text(comparison: str) -> str:
+    """Return the statement that selects the first $2 teams that have something open, from or after $1."""
+    return f"""
 WITH RECURSIVE found (team, many) AS (
-    SELECT (SELECT min(team) FROM {{s}}entries WHERE {_IS_READY} AND team %s {{arg 1 text}}), 1
+    SELECT (SELECT min(team) FROM {{s}}entries WHERE {_IS_READY} AND team {comparison} {{arg 1 text}}), 1
     UNION ALL SELECT (SELECT min(team) FROM {{s}}entries WHERE {_IS_READY} AND team > found.team), many + 1
         FROM found WHERE team IS NOT NULL AND many < {{arg 2 bigint}}
 ) SELECT team FROM found WHERE team IS NOT NULL
 """
-_FROM: Final = _TEAMS % ">="
-_AFTER: Final = _TEAMS % ">"
+
+
+_TEAMS_FROM: Final = _teams_text(">=")
+_TEAMS_AFTER: Final = _teams_text(">")
 # Only the first of a thing that is not done: those behind it wait for it.
 _IS_FIRST: Final = f"""
 (thing IS NULL OR place = (
     SELECT min(o.place) FROM {{s}}entries AS o WHERE o.thing = looked.thing AND o.{OPEN}
 ))
 """
-_LOOKED: Final = f"""
-SELECT seq, place, thing, lane FROM {{s}}entries WHERE team = %s AND {_IS_READY} ORDER BY place LIMIT %s
+
+
+def _first_writes(team: str, most: str) -> str:
+    """Return the query of the first *most* writes of *team* that are open, in the order of their places."""
+    where = f"team = {team} AND {_IS_READY}"
+    return f"""
+SELECT seq, place, thing, lane FROM {{s}}entries WHERE {where} ORDER BY place LIMIT {most}
 """
-# Not of all lanes, and not those that are under way: so of each team more are looked at than are asked for.
+
+
+# Not of all lanes, not those that are under way, and of each thing only the first: so of each team more are
+# looked at than are asked for.
 _NEXT_OF_TEAMS: Final = f"""
 SELECT e.seq FROM {{rows 1 team:text many:bigint}} CROSS JOIN LATERAL (
-    SELECT seq FROM ({_LOOKED % ("given.team", "{arg 4 bigint}")}) AS looked
+    SELECT seq FROM ({_first_writes("given.team", "{arg 4 bigint}")}) AS looked
     WHERE lane {{any 2 bigint}} AND (seq {{any 3 bigint}}) IS NOT TRUE AND {_IS_FIRST}
     ORDER BY place LIMIT given.many
 ) AS e
 """
 _NEXT_OF_TEAM_IN_FILE: Final = f"""
-{{sqlite}}SELECT seq FROM ({_LOOKED % ("$1", "$2")}) AS looked WHERE {_IS_FIRST} ORDER BY place
+{{sqlite}}SELECT seq FROM ({_first_writes("$1", "$2")}) AS looked WHERE {_IS_FIRST} ORDER BY place
 """
 
 
 async def teams_after(store: Store, team: str | None, most: int) -> list[str]:
     """Return up to *most* teams of writes that are not done: those after *team*, then from the first on."""
-    found = [] if team is None else await _teams(store, _AFTER, team, most)
+    found = [] if team is None else await _teams(store, _TEAMS_AFTER, team, most)
     if len(found) < most:
-        found += await _teams(store, _FROM, "", most - len(found))
+        found += await _teams(store, _TEAMS_FROM, "", most - len(found))
     return [*dict.fromkeys(found)]
 
 
@@ -88,7 +102,7 @@ async def next_of_teams(
     if isinstance(store, SqliteStore):
         seqs = await store.run(partial(_next_in_file, wanted, held))
     else:
-        looked = max(wanted.values()) + len(held) + _AT_ONCE
+        looked = _looked_at(max(wanted.values()), held)
         rows = await store.rows(
             _NEXT_OF_TEAMS, [*wanted.items()], [*lanes], [*held], looked
         )
@@ -100,12 +114,17 @@ async def next_of_teams(
     return found
 
 
+def _looked_at(many: int, held: Collection[int]) -> int:
+    """Return how many writes of a team are looked at to find *many* of them that may be sent."""
+    return many + len(held) + _MORE_LOOKED_AT
+
+
 def _next_in_file(
     wanted: Mapping[str, int], held: Collection[int]
 ) -> Script[list[int]]:
     known = {*held}
     seqs: list[int] = []
     for team, many in wanted.items():
-        rows = yield _NEXT_OF_TEAM_IN_FILE, (team, many + len(known))
+        rows = yield _NEXT_OF_TEAM_IN_FILE, (team, _looked_at(many, known))
         seqs += [seq for (seq,) in rows if seq not in known][:many]
     return seqs

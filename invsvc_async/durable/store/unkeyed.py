@@ -14,17 +14,21 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.opening import Store
 
 
-_OPEN: Final = f"e.{UNFINISHED}"
-_DONE: Final = f"e.state = {State.DONE:d}"
+_IS_UNFINISHED: Final = f"e.{UNFINISHED}"
+_IS_DONE: Final = f"e.state = {State.DONE:d}"
 _REMOVE: Final = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
 
 
 async def entries_of(store: Store, keys: Sequence[str], *, done: bool) -> list[Entry]:
-    """Return those entries of *keys* that are *done*, or not, oldest first."""
-    which = _DONE if done else _OPEN
+    """Return the entries of *keys*, oldest first: those that are done, or those that are not."""
+    which = _IS_DONE if done else _IS_UNFINISHED
     return await store.entries(f"e.key {{any 1 text}} AND {which} ORDER BY e.seq", keys)
 
 
 async def remove(store: Store, keys: Sequence[str], lanes: Sequence[int]) -> None:
-    """Delete the entries of *keys*, unless they are in other lanes than *lanes* by now."""
+    """
+    Delete the entries of *keys*, unless they are in other lanes than *lanes* by now.
+
+    The application has their verdicts, so it does not matter whether this process still owns the lanes.
+    """
     await store.rows(_REMOVE, keys, lanes)

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # verdicts that one statement acknowledges, or frees
-# The verdicts that $3 may give.  Beside what no living process has, these are its own: so this is not
-# ``unowned``.
-_UNHEARD: Final = f"""
+# The verdicts that the taker $3 may give: its own, and what no living process has.
+_MAY_GIVE: Final = f"""
 SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = $3 OR {dead("u.taker")}
     ORDER BY u.seq LIMIT {{arg 2 bigint}} {{skip}}
 """
@@ -39,22 +38,30 @@ _RELEASE_VERDICTS: Final = """
 UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'
 """
 _ACKNOWLEDGE: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
-# Facts that begin so, by time and key of a verdict: the last error of ``on_result`` for it.
+# The last error of ``on_result`` for a verdict is a fact: its name is this text, the time of the verdict, in
+# epoch ms with so many digits, and the key.
 UNTOLD: Final = "untold "
+_DIGITS: Final = 13
 _FORGET_ERRORS: Final = (
-    f"DELETE FROM {{s}}facts WHERE name LIKE '{UNTOLD}%' AND substr(name, 8, 13) < $1"
+    f"DELETE FROM {{s}}facts WHERE name LIKE '{UNTOLD}%'"
+    f" AND substr(name, {len(UNTOLD) + 1}, {_DIGITS}) < $1"
 )
-_COUNT: Final = (
-    "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"
-)
-_COUNT_UNHEARD: Final = _COUNT % "unheard"
+
+
+def _count_up_to_limit(rows: str) -> str:
+    return f"SELECT count(*) FROM (SELECT 1 FROM {{s}}{rows} LIMIT {{arg 1 bigint}}) AS chosen"
+
+
+_COUNT_UNHEARD: Final = _count_up_to_limit("unheard")
 # In a client's journal ``unheard`` only says who returns a secret.  What the application has not had there
 # are entries that are done and still open.
-_COUNT_OF_JOURNAL: Final = _COUNT % f"entries WHERE {OPEN} AND state = {State.DONE:d}"
+_COUNT_OF_JOURNAL: Final = _count_up_to_limit(
+    f"entries WHERE {OPEN} AND state = {State.DONE:d}"
+)
 
 
 async def take(store: Store, taker: str, limit: int) -> list[Entry]:
-    """Assign up to *limit* verdicts to *taker*, and return their entries; see ``take_verdicts``."""
+    """Assign up to *limit* verdicts to the token *taker*, and return their entries; see ``take_verdicts``."""
     script = partial(take_verdicts, taker, store.silence, limit)
     seqs = await store.run(script)
     if not seqs:
@@ -87,7 +94,7 @@ async def acknowledge(store: Store, seqs: Sequence[int], taker: str) -> None:
 
 async def forget_errors(store: Store, before: int) -> None:
     """Delete the errors of verdicts that are older than *before* (epoch ms)."""
-    await store.rows(_FORGET_ERRORS, f"{max(before, 0):013}")
+    await store.rows(_FORGET_ERRORS, f"{max(before, 0):0{_DIGITS}}")
 
 
 async def count_untold(store: Store, most: int) -> int:
@@ -103,7 +110,7 @@ def take_verdicts(taker: str, silence: float, limit: int) -> Script[list[int]]:
 
     Nobody has acknowledged them, and no other living process has them.
     """
-    rows = yield _UNHEARD, (silence, limit, taker)
+    rows = yield _MAY_GIVE, (silence, limit, taker)
     alive = yield from living(silence, (owner for _, owner in rows if owner != taker))
     seqs = [
         seq
