@@ -42,7 +42,7 @@ _NEVER_GIVEN: Final = (
     hdrs.TRANSFER_ENCODING,
     hdrs.CONTENT_ENCODING,
 )
-_TOKEN = r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
+_METHOD = r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MOST_KEPT = 64  # destinations, and headers: both hardly ever change
 _SWITCHING = 101  # the only 1xx after which no other head follows
@@ -219,7 +219,7 @@ class _HeadLines:
     def __init__(
         self, method: str, authority: str, given: Iterable[tuple[str, str]]
     ) -> None:
-        if re.fullmatch(_TOKEN, method) is None:
+        if re.fullmatch(_METHOD, method) is None:
             raise ValueError("the method contains a character that it may not")
         self.method = method.upper()
         self.may_be_without_length = self.method in aiohttp.ClientRequest.GET_METHODS

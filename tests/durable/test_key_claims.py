@@ -123,9 +123,6 @@ async def test_last_sender_that_fell_silent_is_not_gone(service, shared):
         assert taken == Taken(is_gone=False)
 
 
-@pytest.mark.xfail(
-    reason="a lane without an owner counts as left by the sender of all its entries"
-)
 async def test_sender_that_fell_silent_is_not_gone_because_its_heir_is(service, shared):
     """The heir has provably ended, but a request of the process before it may still be on its way."""
     async with (

@@ -252,6 +252,22 @@ async def test_take_over_while_the_owner_stores(store, lane, client):
     assert (found.seq, found.state) == (entry.seq, State.SENDING)
 
 
+async def test_heir_of_a_silent_process_that_is_gone(store, lane, clock):
+    """Its lane is free, but the process before it may still have a request under way; in an hour it has not."""
+    await store.rows("UPDATE {s}lanes SET owner = 'silent.1'")
+    for seconds, was_free in ((0, False), (0, False), (3500, False), (3700, True)):
+        await store.rows(
+            "UPDATE {s}facts SET value = CAST(CAST(value AS float8) - {arg 1 float8} AS text) "
+            "WHERE name = 'silent'",
+            seconds,
+        )
+        heir = Leases(store, clock)
+        await heir.beat()
+        (taken,) = await heir.take(1)
+        assert taken.was_free is was_free
+        await heir.give_up([taken])
+
+
 async def test_two_that_take_over(store, lane, client):
     """One of them gets the lane, and the other none."""
     clock = options_of(client).core.clock

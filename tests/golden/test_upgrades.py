@@ -191,7 +191,7 @@ async def test_role_that_may_not_change_tables(service, tmp_path):
 async def test_transaction_of_the_application(service, tmp_path, monkeypatch):
     """One that uses the tables is waited for, but nobody waits for long behind the migration."""
     monkeypatch.setattr(
-        "invsvc_async.durable.store.postgres._LOCK_TIMEOUT",
+        "invsvc_async.durable.store.postgres._SHORT_LOCK_TIMEOUT",
         "SET LOCAL lock_timeout = '100ms'",
     )
     async with (

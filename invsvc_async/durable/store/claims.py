@@ -30,6 +30,8 @@ from invsvc_async.durable.store.lanes import (
     LOCK_OWNER,
     check_owned,
     has_other_living_owner,
+    has_silent_sender,
+    note_silent_sender,
 )
 from invsvc_async.durable.store.members import dead, unowned
 from invsvc_async.durable.store.restored import MARK_IS_OPEN
@@ -375,8 +377,12 @@ def _take(
         return None
     # A lane that is there without an owner was released by its process, which is done with it.  ``FREED`` has
     # no row in ``lanes``, nor has a lane that was deleted, so these do not say that.
-    was_released = bool(lanes) and owner is None
-    return Taken(is_gone=before == ENDED or was_released)
+    was_released = before == ENDED or (bool(lanes) and owner is None)
+    is_gone = was_released and not (yield from has_silent_sender())
+    is_of_silent = owner is not None and owner != mine.token
+    if is_of_silent:
+        yield from note_silent_sender()
+    return Taken(is_gone=is_gone)
 
 
 async def reopen_seen(store: Store, entry: Entry, state: State, lane: int) -> bool:

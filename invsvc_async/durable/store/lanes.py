@@ -47,6 +47,16 @@ _TAKE_LANES: Final = """
 UPDATE {s}lanes AS l SET owner = given.token
 FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
 """
+# When the last lane or entry was taken from a process that is only silent: such a process may have a request
+# under way, whatever became of those that had its entries since.
+_NOTE_SILENT: Final = """
+INSERT INTO {s}facts (name, value) VALUES ('silent', CAST({now} AS text))
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
+_LONGEST_REQUEST: Final = 3600  # s
+_WAS_SILENT: Final = f"""
+SELECT 1 FROM {{s}}facts WHERE name = 'silent' AND {{now}} < CAST(value AS float8) + {_LONGEST_REQUEST}
+"""
 _RELEASE_LANES: Final = "UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}"
 _LOCK_TO_END: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}"
 _HAS_OPEN: Final = f"SELECT 1 FROM {{s}}entries WHERE lane = $1 AND {OPEN} LIMIT 1"
@@ -85,7 +95,8 @@ class TakenLane(OwnedLane, Protocol):
     """
     A lane that was taken over.
 
-    ``was_free`` is whether it had no owner: the last one has released it, so that one sends nothing any more.
+    ``was_free`` is whether nobody sends what is in it any more: its last owner has released it, and no owner
+    before that one may be only silent.
     """
 
     was_free: bool
@@ -113,7 +124,8 @@ def take_lanes(
     taker: str | None,
 ) -> Script[dict[int, bool]]:
     """
-    Acquire up to *most* lanes that have no owner, or a silent one; return by number whether each was free.
+    Acquire up to *most* lanes that have no owner, or a silent one; return by number whether each was free
+    (``TakenLane``).
 
     Only those of *credential* are taken, a pattern of ``LIKE``.  The new tokens begin with *tokens*, and end
     with the lane's number.  *unanswered* are beginnings of tokens of earlier tries, whose replies were lost.
@@ -123,8 +135,9 @@ def take_lanes(
     alive = yield from living(silence, (owner for _, owner in rows))
     # This process lives, even if it seems silent because the database's clock was set ahead.
     alive.add(member_of(tokens))
+    silent_before = yield from has_silent_sender()
     taken = {
-        lane: owner is None
+        lane: owner is None and not silent_before
         for lane, owner in rows
         if owner is None or member_of(owner) not in alive
     }
@@ -137,7 +150,19 @@ def take_lanes(
     # PostgreSQL gets the taker with each put; in a file, the trigger that notes a verdict reads this fact.
     if taken and taker is not None:
         yield f"{{sqlite}}{SET}", (TAKER, taker)
+    if any(owner is not None for lane, owner in rows if lane in taken):
+        yield from note_silent_sender()
     return taken
+
+
+def note_silent_sender() -> Script[None]:
+    """Note, at the end of a transaction, that something was taken from a process that may be only silent."""
+    yield _NOTE_SILENT, ()
+
+
+def has_silent_sender() -> Script[bool]:
+    """Return whether a process from which something was taken may still have a request under way."""
+    return bool((yield _WAS_SILENT, ()))
 
 
 def new_lane(token: str, credential: str) -> Script[int]:
