@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from invsvc_async.batch.feeding import Feeding
     from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.lane_news import LaneNews
@@ -28,7 +29,10 @@ class AwaitedInput:
     be sent before those that waited.
     """
 
-    def __init__(self, leases: Leases, news: LaneNews, *, is_open: bool) -> None:
+    def __init__(
+        self, feeding: Feeding, leases: Leases, news: LaneNews, *, is_open: bool
+    ) -> None:
+        self._feeding = feeding
         self._leases = leases
         self._news = news
         self.is_open: bool = is_open
@@ -59,7 +63,8 @@ class AwaitedInput:
             self._news.read_again(lanes)
 
     def close(self) -> None:
-        """Let nothing wait any more: the input is at its end."""
+        """Let nothing wait any more: the input is at its end, and all of it is in the store."""
+        self._feeding.end_input()
         self.is_open = False
         self._news.read_again(self._waiting)
 

@@ -146,7 +146,7 @@ class Dispatcher:
             self.leases, self._share, self._places, self._due, self._turns, self._signs
         )
         self.awaited_input: AwaitedInput = AwaitedInput(
-            self.leases, self.news, is_open=has_input
+            self.engine.feeding, self.leases, self.news, is_open=has_input
         )
         self._reader = LaneReader(
             entries.store,
@@ -168,11 +168,6 @@ class Dispatcher:
             self._until_error(partial(self._signs.repeat, self._divide))
         )
         self._sending.core.opened(kind, self.leases)
-
-    def end_input(self) -> None:
-        """Note that all of the input is in the store, and let nothing wait for its readers any more."""
-        self.engine.feeding.end_input()
-        self.awaited_input.close()
 
     async def stop(self, grace: float) -> None:
         """Begin nothing more, let what is under way end within *grace* seconds, and release the lanes."""

@@ -134,7 +134,7 @@ class RunInput:
                     await self._store(intake, asked, reached)
                     await self._until_wanted()
             await entries.input_notes.end(name)
-        self._dispatcher.end_input()
+        self._dispatcher.awaited_input.close()
 
     async def _until_wanted(self) -> None:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
