@@ -86,9 +86,10 @@ take back   provably not sent; becomes TO DO      as send, with that state.  Whe
             of a key that is not next, in a file  claims: ``_NOT_NEXT``
 finish      of a lane                             as send, with a verdict
             by a person                           findings: ``_STORE_FINDING``
-            moved into a file, of which an older  enqueued: ``_END_LOST``
-            copy lacks it
-release     of one key                            claims: ``RELEASE``, ``_RELEASE_UNSENT``
+            of a row marked as moved, of which    enqueued: ``_END_LOST``
+            an older copy of the store has none
+release     of one key                            claims: ``RELEASE``, ``_RELEASE_UNSENT``; of a process
+                                                  that is gone, ``_MOVE_ENTRY``
             all of a lane                         lanes: ``_RELEASE_LANES``, ``_FREE_OWN``; if none is open,
                                                   ``_DELETE_OWN``; at the opening of a file, sqlite:
                                                   ``_FREE_ALL_LANES``
@@ -103,7 +104,8 @@ forget      dropped: nothing was sent             deleting: ``_DROP``
             pruned                                deleting: ``_PRUNE``; to keep the key, ``_EMPTY``
             without a key, told                   unkeyed: ``_REMOVE``; in a file whose event loop is
                                                   closed, sqlite: ``_FORGET_KEYS``
-            of a key that has another write       enqueued: ``_DELETE_REPLACED``
+            of a key that has another write in    enqueued: ``_DELETE_REPLACED``
+            the application's file
 ==========  ====================================  =====================================================
 
 A reopened entry is as one that has entered, but its ``intent`` has what was sent before.  By ``retry`` in a

@@ -2,7 +2,8 @@
 Entries that are added: their numbers, and what is known under their keys already.
 
 A script may be run again after its reply was lost, and then finds what its earlier run has done.  The caller
-gives a set that outlasts the runs, *ours*, and each run adds to it.
+gives a set that outlasts the runs, *ours*, and each run adds to it.  In a file a script runs once, so there
+the set may be the script's own.
 """
 
 from __future__ import annotations

@@ -91,15 +91,15 @@ _VALUES_IF_NEXT: Final = ", ".join(
 #     owned   the lane, if it is still this process's; it stays so until the commit
 #     new     what is given under keys that have no entry, if the lane is owned
 #     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries
-#             of a thing are in the order of their commits.  newest becomes the number of the new entry, and
-#             before the number that newest was; is_next: see below
+#             of a thing are in the order of their commits.  ``newest`` becomes the number of the new entry,
+#             and ``before`` the number that ``newest`` was; ``is_next``: see below
 #     made    the inserted entries; none under a key for which another process was faster
 #     told    who has to return the secrets of webhooks that they create
 #
-# A write is next (``order``) if before is 0: its row of states is new, so no write to the thing is known.  Or
-# if before is an entry of this lane that was applied; that may be read as of the statement's start, because
-# it stays so.  before is NULL if the row was there but named no claim: something else has made it, or a retry
-# has removed the name.  Then is_next is NULL, too, and counts as no.
+# A write is next (``order``) if ``before`` is 0: its row of states is new, so no write to the thing is known.
+# Or if ``before`` is an entry of this lane that was applied; that may be read as of the statement's start,
+# because it stays so.  ``before`` is NULL if the row was there but named no claim: something else has made
+# it, or a retry has removed the name.  Then ``is_next`` is NULL, too, and counts as no.
 _CLAIM: Final = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 whole AS (SELECT NOT EXISTS ({MARK_IS_OPEN}) AS is_whole),

@@ -8,7 +8,7 @@ lane moves them into it then.
 A write to the same thing that comes behind one of those waits, too.  The statement that reads a lane tells
 which of its entries are behind one that is aside (``open_in`` of the store): that keeps the order.  The
 reader moves these aside as well, so that they are not read again and again.  Each comes back when the first
-of those before it does, and is looked at again.  When entries come back only decides how soon they are sent.
+of those before it does, and is looked at again.  A wrong time delays a write, but does not change the order.
 
 ``not_before`` is the time that the user gave; ``due_at`` the one at which the entry comes, or came, back into
 its lane.  Both are epoch ms, compared with the clock of the database, or for a file with that of the process.
@@ -145,7 +145,12 @@ async def _waiting_in(
 
 
 def _bring_back(lanes: Sequence[OwnedLane], now: float) -> Script[dict[int, int]]:
-    """Return the place before the first of what came back, by lane."""
+    """
+    Return the place before the first of what came back, by lane.
+
+    What an earlier run has moved, whose reply was lost, is not among it.  It is read with the next sign of
+    life, at which the dispatcher reads its lanes from their beginnings.
+    """
     owned = yield from _still_owned(lanes)
     before: dict[int, int] = {}
     for number in sorted(owned):

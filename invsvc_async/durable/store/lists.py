@@ -98,8 +98,8 @@ SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
 
 # Entries that people call $1.  That is the whole key, or a part of it, which is of one of two forms:
 #
-# - a namespace, a space, and the user's key.  It ends with a space and $1.  The namespace has no spaces, so
-#   the key has one more than $1: without spaces, it is shorter by one character more than $1 is
+# - a namespace without spaces, a space, and the user's key: it ends with a space and $1, and has exactly one
+#   space more than $1
 # - a made-up key, a space, and a nonce.  It begins with $1 and a space
 _NAMED = f"""
 e.key = {{arg 1 text}}

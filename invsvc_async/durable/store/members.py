@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-# Whether a row of ``members`` is of a living process.  $1 is the silence of the process that asks; the
-# process itself may have another one in its address.  Of both silences the longer one counts, so a process
-# that is configured for long silences is not taken for dead by one that is configured for short ones.
+# Whether a row of ``members`` is of a living process.  ``sends`` is -1 once a process has ended.  $1 is the
+# silence of the process that asks; the process itself may have another one in its address.  Of both silences
+# the longer one counts, so a process that is configured for long silences is not taken for dead by one that
+# is configured for short ones.
 _LIVES: Final = """sends >= 0
     AND seen > {now} - CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END"""
 _LIVING: Final = f"SELECT name FROM {{s}}members WHERE name {{any 2 text}} AND {_LIVES}"

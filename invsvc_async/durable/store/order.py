@@ -38,9 +38,10 @@ comes before it.  Two things have to be sure for that:
 - A file (``_NOT_NEXT``): no other write to the thing is open or UNKNOWN; and none had an effect, or the last
   one that may have had one was applied, and is in the lane of this process.
 
-Each condition is enough, so the answers may differ: the one of the file says no where the write before has
-passed over one that is still open or UNKNOWN; that of PostgreSQL, where the write before has ended without an
-effect.  A no is always safe: the run then asks ``ahead_of``.
+Each condition is enough, so the answers may differ.  Only a file says no where the write before has passed
+over one that is still open or UNKNOWN; only PostgreSQL, where the write before has ended without an effect. A
+no is always safe: the run then asks ``ahead_of``.  A create that has a thing always asks, since it waits for
+later creates, too (``durable/key_steps.py``).
 """
 
 from __future__ import annotations

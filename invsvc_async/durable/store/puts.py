@@ -75,8 +75,10 @@ _SET_VALUES: Final = ", ".join(
     for name in CHANGING_NAMES
 )
 # If an earlier try may have stored this end, and the entry is TO DO now, somebody may have reopened it since,
-# which must not be undone.  That also holds back the end of a write that was never sent, if no try has stored
-# it: its process then reads the entry again, which is TO DO as before, and may decide again.
+# which must not be undone.
+#
+# The end of a write that was never sent finds TO DO as well, although no try has stored it.  It is refused,
+# too.  Its process then reads the entry again, and decides again, which is safe since nothing was sent.
 _NOT_REOPENED: Final = (
     f" AND (e.state <> {State.TO_DO:d} OR given.state <> {State.DONE:d})"
 )
@@ -121,6 +123,9 @@ _COUNTED: Final = """
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
 )
 """
+# The place says who is overtaken, so it does not fall.  The state is what the write left that ended last,
+# even if its place is lower.
+#
 # Two writes to one thing are not stored together, but if they were, the statement would fail for all entries:
 # hence DISTINCT.
 _NOTED_STATES: Final = """
