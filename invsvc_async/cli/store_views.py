@@ -73,7 +73,7 @@ class Listing(NamedTuple):
                 names.append(name)
         names.append("attempts")
         return TableView(
-            titles=[*map(_title_of, names), "age", ""],
+            titles=[*map(_title_of, names), "age", _title_of("told")],
             rows=[_cells(row, names) for row in self.rows],
             right=(len(names) - 1, len(names)),
         )
@@ -169,7 +169,7 @@ def _count_of(found: Listing, advice: str) -> str:
 
 
 def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
-    """Return the cells of a write in the list: the members *names*, the age, and what nobody acknowledged."""
+    """Return the cells of a write in the list: the members *names*, the age, and if it is acknowledged."""
     labels = row.get("labels", {})
     words = {
         **row,
@@ -182,7 +182,7 @@ def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
     return [
         *shown,
         age(row["age"]),
-        "" if is_acknowledged else f"not acknowledged{error}",
+        "" if is_acknowledged else f"no{error}",
     ]
 
 

@@ -230,7 +230,7 @@ async def watch(
             addresses=lambda url: {"watch_url": url, "data_url": f"{url}data"},
             words=lambda url: (
                 f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {url}\n"
-                f"  data_url    {url}data (what the page reads, as JSON)"
+                f"  data_url    {url}data (as JSON)"
             ),
         )
 
