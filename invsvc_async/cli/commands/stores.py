@@ -103,8 +103,11 @@ async def list_(
         found = await listing_of(entries, wanted, limit, labels)
     if emitted(found.plain()):
         return
-    has_one = is_terminal(sys.stdout) and not found.has_namespaces
-    titles, rows, right = found.table(namespace=at.kind is JOURNAL and not has_one)
+    on_terminal = is_terminal(sys.stdout)
+    has_one = on_terminal and not found.has_namespaces
+    titles, rows, right = found.table(
+        namespace=at.kind is JOURNAL and not has_one, on_terminal=on_terminal
+    )
     table(titles, rows, right=right)
     note(found.words("see --limit"))
 
