@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE / "_ext")]
 
-from llms import groups_of, llms_txt  # noqa: E402 - after the path is set
+from docutils import nodes  # noqa: E402 - after the path is set
+from llms import groups_of, llms_txt  # noqa: E402 - the same
+from sphinx import addnodes  # noqa: E402 - the same
 
 from invsvc_async import __version__  # noqa: E402 - the same
 
@@ -55,14 +57,19 @@ ALIASES = """
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Head|Items|M|Observer|OnlyAsync|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co|Uncopied"
+    r"(\w*Event|AsgiApp|Book|Bounds|ByName|Clock|Credential|Delivering|End|H|Head|Items|M|Observer|OnlyAsync|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co|Uncopied"
     r"|ClientOptions|ClientKeywords|HandlerOptions|PostgresSettings|SimulatorSettings)"
 )
 DESCRIBED_BY_PAGES = {
     f"invsvc_async.{name}" for name in ("errors", "models", "settings")
 }
-NOT_CONSTRUCTED = {
-    f"invsvc_async.{name}" for name in ("Batch", "Outbox", "Pages", "Write")
+NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in (
+    "Batch", "Outbox", "Pages", "Write",
+    "events.InvoiceBatchCompleted", "events.ResourceEvent", "events.SatInvoiceSynced",
+)}  # fmt: skip
+DATA = {
+    "SatInvoiceSynced.data": "SyncedInvoice",
+    "InvoiceBatchCompleted.data": "InvoiceBatch",
 }
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [
     ("py:exc", "says."),
@@ -146,6 +153,18 @@ def adjust_signature(
     return arguments, result
 
 
+def name_type_of_data(_app: Sphinx, doctree: nodes.document) -> None:
+    """Show the type of a signed event's data, which is a parameter of its base class."""
+    for signature in doctree.findall(addnodes.desc_signature):
+        shown = DATA.get(signature.get("fullname", ""))
+        if shown is None:
+            continue
+        for reference in signature.findall(addnodes.pending_xref):
+            reference["reftarget"] = shown
+            reference.clear()
+            reference.append(nodes.Text(shown))
+
+
 def drop_field_numbers(
     _app: Sphinx,
     _kind: str,
@@ -188,6 +207,7 @@ def setup(app: Sphinx) -> None:
     """Connect the hooks, before napoleon's where needed."""
     app.connect("autodoc-process-bases", drop_private_bases)
     app.connect("source-read", add_navigation)
+    app.connect("doctree-read", name_type_of_data)
     app.connect("build-finished", write_llms_txt)
     app.connect("autodoc-process-docstring", keep_colons, priority=100)
     app.connect("autodoc-process-docstring", drop_module_docstrings)

@@ -1,4 +1,4 @@
-"""On phones a row of a table that is longer than a screen is shown as a card."""
+"""On phones a row of a table that does not fit is shown as a card."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 LONGEST = 110  # characters of a row that a phone shows as one
+MOST = 4  # columns of a table that a phone shows as one
+SHORT = 30  # characters of a cell beside which another one fits
 NUMBER = re.compile(r"[<>≤≥+-]? ?\d.{0,15}")  # with its unit, or a range
 
 
@@ -22,19 +24,23 @@ def keep_numbers_whole(_app: Sphinx, doctree: nodes.document) -> None:
 
 
 def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
-    """Put the title of its column into each cell of a long table; ``pages.css`` hides it on wide screens."""
+    """Put the title of its column into each cell of a wide table; ``pages.css`` hides it on wide screens."""
     for table in doctree.findall(nodes.table):
-        head, body = (
-            next(table.findall(nodes.thead), None),
-            next(table.findall(nodes.tbody)),
-        )
-        if head is None or max(len(row.astext()) for row in body) < LONGEST:
+        head = next(table.findall(nodes.thead), None)
+        body = next(table.findall(nodes.tbody))
+        if head is None:
+            continue
+        titles = [entry.astext() for entry in head[0]]
+        has_long_row = max(len(row.astext()) for row in body) >= LONGEST
+        if len(titles) <= MOST and not has_long_row:
             continue
         table["classes"].append("cards")
-        titles = [entry.astext() for entry in head[0]]
         for row in body:
             for title, entry in list(zip(titles, row, strict=True))[1:]:
-                if entry.astext():
+                text = entry.astext()
+                if len(title) + len(text) <= SHORT:
+                    entry["classes"].append("short")
+                if title and text:
                     entry[0].insert(
                         0, nodes.inline("", f"{title}: ", classes=["column"])
                     )

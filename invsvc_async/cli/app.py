@@ -124,7 +124,8 @@ def _for_people(command: Any) -> Any:  # Any: the same
     """
     for each in (command, *getattr(command, "commands", {}).values()):
         if sys.stdout.isatty():
-            each.format_help = partial(_format_readably, each.format_help)
+            each.format_help = partial(_readably, each.format_help)
+            each.get_usage = partial(_readably, each.get_usage)  # begins an error
         else:
             each.rich_markup_mode = None
         for parameter in (*each.params, each.get_help_option(_HELP)):
@@ -135,17 +136,19 @@ def _for_people(command: Any) -> Any:  # Any: the same
     return command
 
 
-def _format_readably(format_help: Callable[..., None], *given: Any) -> None:
-    """Call *format_help*: no text is dim, and code has no black ground, so that all terminals show them."""
+def _readably(format_text: Callable[..., Any], *given: Any) -> Any:  # Any: the same
+    """Call *format_text*: no text is dim or blue, no code on black, so that all terminals show it."""
     from rich.default_styles import DEFAULT_STYLES
     from rich.style import Style
     from typer import rich_utils
 
     rich_utils.STYLE_HELPTEXT = ""
-    rich_utils.STYLE_OPTION_ENVVAR = "dim"
+    rich_utils.STYLE_OPTION_DEFAULT = rich_utils.STYLE_OPTION_ENVVAR = ""
+    rich_utils.STYLE_ERRORS_SUGGESTION = ""
+    rich_utils.RICH_HELP = rich_utils.RICH_HELP.replace("[blue]", "[cyan]")
     rich_utils.STYLE_REQUIRED_LONG = "red"
     DEFAULT_STYLES["markdown.code"] = Style(bold=True, color="cyan")
-    format_help(*given)
+    return format_text(*given)
 
 
 def _take_as_given(parameter: Any) -> None:  # Any: the same

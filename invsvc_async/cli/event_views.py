@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.events import StoredEvent
     from invsvc_async.events.stores import Backlog, State, StateStats
 
-_TITLES: Final = (
+TITLES: Final = (
     "id",
     "state",
     "type",
@@ -33,6 +33,18 @@ _TITLES: Final = (
     "age",
     "reason",
 )
+# On a terminal that is too narrow the last ones are left out.
+ON_TERMINAL: Final = (
+    "id",
+    "state",
+    "type",
+    "handler",
+    "attempts",
+    "age",
+    "reason",
+    "key",
+)
+_NUMBERS: Final = ("id", "attempts", "age")
 
 
 def facts_of(event: StoredEvent) -> WireObject:
@@ -67,14 +79,17 @@ def body_in_words(event: StoredEvent) -> str:
     return "(deleted)" if body is None else body.decode(errors="backslashreplace")
 
 
-def events_table(found: Sequence[StoredEvent]) -> TableView:
-    """Return events as a table."""
+def events_table(
+    found: Sequence[StoredEvent], titles: Sequence[str] = TITLES
+) -> TableView:
+    """Return events as a table with the columns *titles*."""
     rows = [
         facts_of(event) | {"age": age(time.time() - event.received_at)}
         for event in found
     ]
-    cells = [[str(row[title] or "") for title in _TITLES] for row in rows]
-    return TableView(titles=_TITLES, rows=cells, right=(0, 4, 6))
+    cells = [[str(row[title] or "") for title in titles] for row in rows]
+    right = [titles.index(each) for each in _NUMBERS]
+    return TableView(titles=titles, rows=cells, right=right)
 
 
 def counts_of(found: Mapping[State, StateStats]) -> WireObject:

@@ -127,7 +127,7 @@ def told(message: str, error: Exception | None) -> str:
 def note(message: str) -> None:
     """Print a note to stderr; if that cannot be written to, it is dropped, and the command goes on."""
     with suppress(OSError):
-        _print_words(message, "", "dim")
+        _print_words(message, "", "")
 
 
 @contextmanager
@@ -233,6 +233,14 @@ def table(
 def say(words: str) -> None:
     """Print lines of text, which are not wrapped."""
     sys.stdout.write(visible(words) + "\n")
+
+
+def say_wrapped(words: str) -> None:
+    """Print lines of text; on a terminal they break between words."""
+    if is_terminal(sys.stdout):
+        print_hanging(words, hanging=0)
+    else:
+        say(words)
 
 
 def tell(plain: Wire, words: str) -> bool:

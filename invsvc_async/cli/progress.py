@@ -107,7 +107,7 @@ def batch_bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None
     from rich.text import Text
 
     bar = Bar(BarColumn(bar_width=24), TextColumn("{task.description}"), console=err)
-    words = Text(style="dim")
+    words = Text()
     task = bar.add_task("", total=total)
     with Live(Group(bar, words), console=err):
 
@@ -183,7 +183,7 @@ class Waiting:
         from rich.text import Text  # imported if there is a terminal
 
         left = max(0.0, self._until - monotonic())
-        return Text(f"{self._words} (at most {left:.0f} s)", style="dim")
+        return Text(f"{self._words} (at most {left:.0f} s)")
 
     @contextmanager
     def spinning(self, *, shown: bool = True) -> Generator[None]:

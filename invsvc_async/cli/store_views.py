@@ -36,6 +36,19 @@ _TITLES: Final = {
     "told": "acknowledged",
 }
 UNACKNOWLEDGED: Final = "unacknowledged"
+# On a terminal that is too narrow the last ones are left out.
+_ON_TERMINAL: Final = (
+    "namespace",
+    "key",
+    "operation",
+    "state",
+    "due_at",
+    "attempts",
+    "age",
+    "told",
+    "thing",
+    "labels",
+)
 
 
 class TableView(NamedTuple):
@@ -64,18 +77,20 @@ class Listing(NamedTuple):
             "writes": self.rows,
         }
 
-    def table(self, *, namespace: bool) -> TableView:
+    def table(self, *, namespace: bool, on_terminal: bool = False) -> TableView:
         """Return the writes as a table, with or without their namespace."""
         names = ["namespace"] if namespace else []
         names += ["key", "operation", "thing", "state"]
         for name in ("labels", "due_at"):
             if any(name in row for row in self.rows):
                 names.append(name)
-        names.append("attempts")
+        names += ["attempts", "age", "told"]
+        if on_terminal:
+            names.sort(key=_ON_TERMINAL.index)
         return TableView(
-            titles=[*map(_title_of, names), "age", ""],
+            titles=[*map(_title_of, names)],
             rows=[_cells(row, names) for row in self.rows],
-            right=(len(names) - 1, len(names)),
+            right=[names.index("attempts"), names.index("age")],
         )
 
     @property
@@ -169,21 +184,18 @@ def _count_of(found: Listing, advice: str) -> str:
 
 
 def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
-    """Return the cells of a write in the list: the members *names*, the age, and what nobody acknowledged."""
+    """Return the cells of a write in the list: the members *names* of its row, in words."""
     labels = row.get("labels", {})
+    is_acknowledged = row.get("told", True)
+    error = f": {row['last_error']}" if "last_error" in row else ""
     words = {
         **row,
         "labels": " ".join(f"{name}={labels[name]}" for name in labels),
         "thing": _resource_in(row["thing"]),
+        "age": age(row["age"]),
+        "told": "" if is_acknowledged else f"no{error}",
     }
-    shown = ["" if words.get(name) is None else str(words[name]) for name in names]
-    is_acknowledged = row.get("told", True)
-    error = f": {row['last_error']}" if "last_error" in row else ""
-    return [
-        *shown,
-        age(row["age"]),
-        "" if is_acknowledged else f"not acknowledged{error}",
-    ]
+    return ["" if words.get(name) is None else str(words[name]) for name in names]
 
 
 def _title_of(name: str) -> str:

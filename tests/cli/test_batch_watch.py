@@ -242,7 +242,8 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
         assert len(opened) == many
         out = capsys.readouterr().out
         assert "watch_url   http://127.0.0.1:" in out
-        assert "/data (what the page reads, as JSON)" in out
+        assert "/data (as JSON)" in out
+        assert all(len(line) <= 80 for line in out.splitlines()[1:])  # the addresses
 
 
 # --- in a browser

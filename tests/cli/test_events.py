@@ -9,7 +9,9 @@ import json
 import pytest
 
 from invsvc_async import ConfigurationError, events
+from invsvc_async.cli.app import run
 from invsvc_async.events.stores import open_store
+from tests.cli.conftest import printed
 from tests.events.conftest import postgres  # noqa: F401 - pytest finds it by name
 from tests.support.waiting import until
 
@@ -302,6 +304,19 @@ def test_store_that_is_no_file(place):
     """It is refused in words: SQLite would take it for a database of its own."""
     with pytest.raises(ConfigurationError, match="is not a file"):
         open_store(place)
+
+
+async def test_reason_on_a_narrow_terminal(here, monkeypatch):
+    """A dead letter says why it is one, also where its key does not fit."""
+    store = open_store("events.db")
+    key = f"sat:evt_{'1' * 40}"
+    letter = events.Delivery(key=key, type="invoice.created", body=b"{}")
+    await store.bury(letter, reason="KeyError: 'folio_number'")
+    await store.close()
+    monkeypatch.setenv("COLUMNS", "80")
+    text = await asyncio.to_thread(printed, run, ["events", "list", "events.db"])
+    assert "folio_number" in text
+    assert "a wider terminal shows key, too" in text
 
 
 async def test_catch_up(service, invsvc_in_thread):

@@ -15,10 +15,11 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Outbox, Verdict
+from invsvc_async.cli.app import run
 from invsvc_async.durable.entries import not_due
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
-from tests.cli.conftest import ENVIRONMENT, child
+from tests.cli.conftest import ENVIRONMENT, child, printed
 from tests.golden.loading import golden
 from tests.outbox.conftest import (
     enqueue,
@@ -105,11 +106,27 @@ async def test_error_of_a_callback_is_that_of_one_verdict(
         await results.aclose()
         async with outbox.dispatching():
             await verdict_of(outbox, "refused")
-    assert "not acknowledged" in (out := (await invsvc("list", place))[1])
+    assert (out := (await invsvc("list", place))[1]).endswith("\tno\n")
     assert "OSError: no" not in out
     assert (await invsvc("prune", place, "--days", "0"))[0] == 0
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
         assert await untold(outbox) == {}
+
+
+@pytest.mark.parametrize("place", ["SQLite"], indirect=True)
+async def test_list_on_a_narrow_terminal(service, place, monkeypatch):
+    """Each write has one line, with its state and age; what does not fit is named below."""
+    monkeypatch.setenv("COLUMNS", "80")
+    key = "customer-17-webhook-description"
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        await enqueued(outbox, client, service, key)
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+    text = await asyncio.to_thread(printed, run, ["outbox", "list", place])
+    (row,) = [line for line in text.splitlines() if key in line]
+    assert row.split()[:5] == [key, "webhooks.update", "to", "do", "0"]
+    assert "/webhooks/" not in text
+    assert "a wider terminal shows resource, too" in text
 
 
 async def sending(place, client, service, folder):
@@ -149,6 +166,25 @@ async def test_work_sends_until_interrupted(service, place, tmp_path, number):
         async with Outbox.open(place, client) as outbox, outbox.dispatching():
             assert (await verdict_of(outbox, "one")).applied
     assert service.arrivals("webhooks.update") == 1
+
+
+@pytest.mark.parametrize("place", ["SQLite"], indirect=True)
+async def test_work_in_words(service, place, tmp_path):
+    """It says where the progress is shown, what it waits for after Ctrl-C, and that it has stopped."""
+    async with client_of(service) as client, Outbox.open(place, client):
+        pass
+    own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
+    working = child(
+        "outbox", "work", place, "--no-secrets", env=ENVIRONMENT | own, cwd=tmp_path
+    )
+    first = await asyncio.to_thread(working.stderr.readline)
+    working.send_signal(signal.SIGINT)
+    out, errors = await asyncio.to_thread(working.communicate)
+    stopping, stopped = errors.splitlines()
+    assert (working.returncode, out) == (0, "")
+    assert "`invsvc outbox watch` shows the progress" in first
+    assert stopping.startswith("stopping: ")
+    assert stopped == "stopped: the next process sends or settles what is open"
 
 
 @pytest.mark.slow

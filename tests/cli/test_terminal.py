@@ -26,6 +26,7 @@ from invsvc_async.cli.output import (
     note,
     print_facts,
     print_hanging,
+    say_wrapped,
     table,
 )
 from invsvc_async.cli.progress import progress
@@ -231,7 +232,7 @@ def test_widest_column_gives_way(terminal, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("show", [note, fail])
+@pytest.mark.parametrize("show", [note, fail, say_wrapped])
 def test_messages_break_between_words(monkeypatch, show):
     """A message is wrapped at spaces; a token longer than the line stays whole, to be copied."""
     monkeypatch.setenv("COLUMNS", "40")
@@ -242,6 +243,12 @@ def test_messages_break_between_words(monkeypatch, show):
     assert token in lines
     assert all(len(line) <= 40 for line in lines if line != token)
     assert " ".join(lines).split()[-4:] == ["--resume", token, "or", "without"]
+
+
+def test_text_in_a_pipe_is_not_wrapped(capsys):
+    """A program gets each line as it is."""
+    say_wrapped("word " * 40)
+    assert capsys.readouterr().out == "word " * 40 + "\n"
 
 
 def test_notes_of_a_list_come_last(invsvc, terminal):
@@ -360,7 +367,7 @@ def test_note_while_a_bar_is_shown(monkeypatch):
 
     before, _, after = screen.getvalue().partition("stopping: writes")
     # the line of the bar was erased
-    assert before.replace("\x1b[2m", "").endswith("\r\x1b[2K")
+    assert before.endswith("\r\x1b[2K")
     assert "\n" in after.partition("work")[0]
 
 
@@ -593,6 +600,23 @@ def test_help_on_a_terminal(monkeypatch, width, words):
     assert not re.search(r"\x1b\[(?:\d+;)*2(?:;\d+)*m *\w", paragraphs)  # dim words
     assert max(map(len, plain.splitlines())) <= width
     assert not re.search(r"x<=|\[\[|journal\|e", plain)
+
+
+@pytest.mark.parametrize("words", ["outbox lst", "events list", "lst"])
+def test_usage_error_on_a_terminal(offline, monkeypatch, words):
+    """No word of it is dim or blue, which cannot be read on a dark ground."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    text = screened(run, words.split())
+    styles = re.findall(r"\x1b\[([\d;]*)m", text)
+
+    assert "Try" in text
+    assert not {"2", "34"} & {part for style in styles for part in style.split(";")}
+
+
+def test_note_on_a_terminal(monkeypatch):
+    """It is as bright as any text."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert screened(note, "stopping").strip() == "stopping"
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ def _table(pair: Sequence[ClientRun], kept: int, *, is_terminal: bool) -> Table:
         numbers = [each[name] for each in columns]
         if name != _UNASKED or any(numbers):
             _add_numbers(shown, name, numbers)
-    shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
+    shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair))
     return shown
 
 
@@ -269,7 +269,7 @@ def _add_numbers(shown: Table, name: str, numbers: Sequence[int]) -> None:
     cells = [_cell(number, colour) for number in numbers]
     words = name.lstrip()
     indented = Padding(words, (0, 0, 0, len(name) - len(words)))  # also where it wraps
-    shown.add_row(indented, *cells, style="dim" if colour is None else "bold")
+    shown.add_row(indented, *cells, style="" if colour is None else "bold")
 
 
 def _cell(number: int, colour: str | None) -> str:

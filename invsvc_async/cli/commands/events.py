@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,8 @@ from typer.core import TyperCommand
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event
 from invsvc_async.cli.event_views import (
+    ON_TERMINAL,
+    TITLES,
     as_date,
     backlog_in_words,
     body_in_words,
@@ -43,9 +46,11 @@ from invsvc_async.cli.output import (
     counted,
     emitted,
     fail,
+    is_terminal,
     note,
     print_facts,
     say,
+    say_wrapped,
     table,
     tell,
 )
@@ -253,7 +258,8 @@ async def list_(
             found.append(event)
     if emitted(*map(facts_of, found)):
         return
-    titles, rows, right = events_table(found)
+    shown = ON_TERMINAL if is_terminal(sys.stdout) else TITLES
+    titles, rows, right = events_table(found, shown)
     table(titles, rows, right=right)
 
 
@@ -368,7 +374,8 @@ async def catch_up(
     for name in ("since", "until", "knows_from"):
         moment = facts[name]
         facts[name] = as_date(None if moment is None else moment.timestamp())
-    tell(facts, found.explain())
+    if not emitted(facts):
+        say_wrapped(found.explain())
     return Exit.FAILED if found.passed_over else Exit.DONE
 
 

@@ -22,7 +22,7 @@ from invsvc_async.cli.options import (
     number,
     option,
 )
-from invsvc_async.cli.output import emitted, note
+from invsvc_async.cli.output import as_json, emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.cli.store_options import OUTBOX, Place
 from invsvc_async.errors import ConfigurationError
@@ -72,13 +72,16 @@ async def work(
         try:
             with handled(stop_signals(), stop):
                 async with outbox.dispatching():
-                    tell("sending", "sending what is committed; press Ctrl-C to leave")
+                    words = "sending what is committed; `invsvc outbox watch` shows the progress"
+                    tell("sending", f"{words}; press Ctrl-C to leave")
                     await stopped.wait()
                     words = "stopping: writes in flight have 10 s to finish; press Ctrl-C again to stop now"
                     tell("stopping", words)
         except asyncio.CancelledError:
             if not stopped.is_set():
                 raise
+        if not as_json.get():
+            note("stopped: the next process sends or settles what is open")
 
 
 outbox.add(work, lacks="team")  # each write has its own

@@ -103,8 +103,11 @@ async def list_(
         found = await listing_of(entries, wanted, limit, labels)
     if emitted(found.plain()):
         return
-    has_one = is_terminal(sys.stdout) and not found.has_namespaces
-    titles, rows, right = found.table(namespace=at.kind is JOURNAL and not has_one)
+    on_terminal = is_terminal(sys.stdout)
+    has_one = on_terminal and not found.has_namespaces
+    titles, rows, right = found.table(
+        namespace=at.kind is JOURNAL and not has_one, on_terminal=on_terminal
+    )
     table(titles, rows, right=right)
     note(found.words("see --limit"))
 
@@ -230,7 +233,7 @@ async def watch(
             addresses=lambda url: {"watch_url": url, "data_url": f"{url}data"},
             words=lambda url: (
                 f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {url}\n"
-                f"  data_url    {url}data (what the page reads, as JSON)"
+                f"  data_url    {url}data (as JSON)"
             ),
         )
 

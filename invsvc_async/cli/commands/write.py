@@ -324,7 +324,7 @@ def _print(outcome: Outcome[Any], story: str) -> None:
     colour = STYLES[outcome.verdict]
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
     out.print(outcome.message, markup=False)
-    print_hanging(story, style="dim")
+    print_hanging(story)
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(told(str(outcome.error), outcome.error), markup=False)
     if outcome.secret_lost:
