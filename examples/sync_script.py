@@ -24,8 +24,11 @@ def main(journey: str, name: str) -> int:
     with Portal(made) as portal:
         client = portal.client
         outcome = portal.call(client.journeys.update(journey, name=name).outcome())
+        if not outcome.applied:
+            print(outcome.verdict, outcome.message)
+            return 1
         print(outcome.verdict, portal.call(client.journeys.get(journey)).name)
-        return 0 if outcome.applied else 1
+        return 0
 
 
 if __name__ == "__main__":

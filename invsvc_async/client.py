@@ -152,7 +152,8 @@ class Client:
     The hooks get metadata only: ``on_attempt`` is called for each request, ``on_decision`` for each decision
     about a write, and ``on_unsettled`` with the intent of each write whose outcome is unknown. But
     ``on_secret``, which may be async, is called with the key and the webhook of each create, with its secret,
-    before the verdict is stored; after a kill perhaps again. ``clock`` is for tests.
+    before the verdict is stored; after a kill perhaps again. If it raises, the await raises that:
+    the write is applied, and its secret lost. ``clock`` is for tests.
 
     Raises:
         ConfigurationError: A setting cannot work.
