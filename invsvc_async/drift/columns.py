@@ -55,7 +55,8 @@ class RowColumns:
         unknown = [path for path, hint in hints.items() if hint is None]
         if unknown:
             raise InvalidRequestError(
-                f"fields: {self.model.__name__} has no field {', '.join(unknown)}"
+                f"fields: {self.model.__name__} has no field {', '.join(unknown)}",
+                hint="Name a field, then your column: total=amount. Nothing was sent.",
             )
 
     def read(self, row: object) -> tuple[str | None, dict[str, Wire]]:

@@ -545,7 +545,10 @@ async def test_read_that_fails(service, rows):
             {"what": "users.get"},
             "what: 'users.get' is unknown. Use one of invoices.egress",
         ),
-        ({"fields": {"totl": "total"}}, "fields: Invoice has no field totl"),
+        (
+            {"fields": {"amount": "total"}},
+            "fields: Invoice has no field amount. Name a field, then your column",
+        ),
         (
             {"fields": {"total": "amount"}},
             "amount: no row has this column. There are uuid, total",

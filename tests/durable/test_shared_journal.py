@@ -92,6 +92,24 @@ async def test_write_of_a_living_process_is_left_to_it(service, shared):
         await until_no(lambda: rows_of(second))
 
 
+@pytest.mark.parametrize("same_mode", [False, True])
+async def test_keyed_write_that_runs_here_is_no_leftover(
+    service, shared, caplog, same_mode
+):
+    """A write with a key of the user's own that this process is sending is neither settled nor complained of."""
+    service.script("webhooks.update", "slow 1.5")
+    async with client_of(service, journal=shared) as client:
+        hook = service.seed_webhook()
+        write = client.webhooks.update(hook.id, description="mine").keyed("k")
+        writing = asyncio.create_task(write.outcome())
+        await service.arrived("webhooks.update")
+        while not writing.done():
+            assert await client.recover(same_mode=same_mode) == []
+            await asyncio.sleep(0.2)  # sleeps: between two looks at a write that runs
+        assert (await writing).verdict is Verdict.APPLIED
+    assert "left in the journal" not in caplog.text
+
+
 @pytest.mark.untraced
 @pytest.mark.silence(1)
 @pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.store.conditions import ENDED, FREED, KEYED, OPEN
+from invsvc_async.durable.store.conditions import ENDED, FREED, KEYED, OPEN, UNKEYED
 from invsvc_async.durable.store.facts import SET, TAKER
 from invsvc_async.durable.store.members import living, member_of, unowned
 
@@ -75,9 +75,9 @@ _MOVE_REST: Final = (
     f"UPDATE {{s}}entries SET lane = $2 WHERE lane {{any 1 bigint}} AND {OPEN}"
 )
 _DELETE_ALL: Final = "DELETE FROM {s}lanes WHERE id {any 1 bigint}"
-_OPEN_IN: Final = (
-    f"SELECT key, state FROM {{s}}entries WHERE lane = $1 AND {OPEN} ORDER BY seq"
-)
+_OPEN_IN: Final = f"""
+SELECT key, state FROM {{s}}entries WHERE lane = $1 AND {OPEN} AND {UNKEYED} ORDER BY seq
+"""
 
 
 class OwnedLane(Protocol):
@@ -199,8 +199,8 @@ async def move_entries(
     Move the entries of the *taken* lanes to the lane *to*, and delete those lanes.
 
     Return the keys of the open entries that are in *to* afterwards, in the order of their numbers, and
-    whether each write has a verdict.  Entries with a key of the user's own are moved to no process, because
-    any run of the key may have them.
+    whether each write has a verdict.  Entries with a key of the user's own are not among them: they are moved
+    to no process, because any run of the key may have them, and those in *to* are runs of this process.
 
     Raises:
         LostLaneError: The lane *to* belongs to another process.

@@ -67,8 +67,9 @@ _APPLICATION = 0x1A5C_BA7C  # marks the file as one of this package
 _CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _PATIENCE = 5.0  # s to wait for a lock of another program
 _IN_USE = {
-    "outbox": "Call retry, drop or prune of the outbox in that process, or stop it first. "
-    "The commands list and show, and Outbox.open(…, reading=True), work beside it."
+    "outbox": "Send, retry, drop or prune by the methods of the outbox in that process, or stop it first. "
+    "The commands list and show, and Outbox.open(…, reading=True), work beside it. Several processes can "
+    "share an outbox in PostgreSQL (postgresql://…)."
 }
 _IN_USE_OTHERWISE = (
     "Wait for that process, stop it, or use another path. Several processes can share a journal in "
