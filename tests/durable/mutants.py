@@ -45,7 +45,15 @@ OTHERS = [
     "tests/outbox/test_unfit_among_others.py",
     "tests/test_tracing_values.py",
 ]  # fmt: skip
-KEYS = ("key_claims", "keys", "queued_keys", "key_clocks", "key_tags", "key_teams")
+KEYS = (
+    "key_claims",
+    "keys",
+    "queued_keys",
+    "key_clocks",
+    "key_tags",
+    "key_teams",
+    "shared_journal",
+)
 TESTS = {  # by the list of mutants: workers, and what they run
     "stores": (
         ("0", ["--hypothesis-profile=mutants", *STORIES]),
