@@ -136,7 +136,7 @@ class InvsvcHook(BaseHook):  # pyright: ignore[reportGeneralTypeIssues]  # witho
             InvsvcError: It failed, and the task runs again if it has ``retries``.
         """
         with closing(write), _final(), told_of_names("key"):
-            return self._opened().call(write.keyed(_key_here(key)))
+            return self._opened().call(write._rekeyed(_key_here(key)))  # noqa: SLF001 - not of users
 
     def call(self, awaitable: Awaitable[T]) -> T:
         """

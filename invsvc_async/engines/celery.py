@@ -126,7 +126,7 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
             )
         key = f"{task}/{name}" if name else task
         with told_of_names("name"):
-            return self.call(write.keyed(key))
+            return self.call(write._rekeyed(key))  # noqa: SLF001 - not of users
 
     def call(self, awaitable: Awaitable[T]) -> T:
         """

@@ -125,7 +125,7 @@ class KeyedJobs:
                 "key: the job has no id, because it is not stored. Use defer_async."
             )
         with told_of_names("name"):
-            return await self.call(write.keyed(task_key(f"job-{job}", name)))
+            return await self.call(write._rekeyed(task_key(f"job-{job}", name)))  # noqa: SLF001 - not of users
 
     async def call(self, awaitable: Awaitable[T]) -> T:
         """

@@ -149,7 +149,7 @@ class RowSender(Generic[R]):
             raise _misuse("write_of", "must use the client that it is given")
         if self._settings.is_sink:
             check_secrets_are_kept(write)
-        keyed: AnyWrite = write.keyed(key, match=write._spec.match)  # noqa: SLF001 - the same
+        keyed: AnyWrite = write._rekeyed(key)  # noqa: SLF001 - the same
         note = self._note(key)
         future = self._portal.submit(_run(keyed, key, place, note))
         self._under_way[future] = keyed

@@ -145,7 +145,7 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
                 overtaken this one.
         """
         with told_of_names("name"):
-            return await self.call(write.keyed(_key(key, name)))
+            return await self.call(write._rekeyed(_key(key, name)))  # noqa: SLF001 - not of users
 
     async def call(self, awaitable: Awaitable[T]) -> T:
         """

@@ -303,6 +303,19 @@ class Write(
         Raises:
             InvalidRequestError: The key does not have 1 to 200 printable characters, or *labels* are invalid.
         """
+        self._check_key(key)
+        given = {} if labels is None else labels
+        if problems := problems_of(given):
+            self._spent = True
+            raise InvalidRequestError(problems, operation=self._spec.operation.name)
+        return self._but(key=key, match=match, labels=text_of(given))
+
+    def _rekeyed(self, key: str) -> Write[T_co]:
+        """Return the same write under *key*, with the ``match`` and the labels that it has."""
+        self._check_key(key)
+        return self._but(key=key)
+
+    def _check_key(self, key: object) -> None:
         if (
             not isinstance(key, str)
             or not key
@@ -314,11 +327,6 @@ class Write(
                 "key: must have 1 to 200 printable characters",
                 operation=self._spec.operation.name,
             )
-        given = {} if labels is None else labels
-        if problems := problems_of(given):
-            self._spent = True
-            raise InvalidRequestError(problems, operation=self._spec.operation.name)
-        return self._but(key=key, match=match, labels=text_of(given))
 
     def tagged(self) -> Write[T_co]:
         """

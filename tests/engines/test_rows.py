@@ -7,12 +7,14 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import accumulate, islice
 
 import pytest
@@ -216,6 +218,20 @@ def test_key_that_comes_twice(service, client):
 
 
 # --- what they wait for
+
+
+def test_labels_of_a_row(service, tmp_path):
+    """They are stored with the key of the row."""
+    path = tmp_path / "journal.db"
+
+    def labelled(client, row):
+        return renames(client, row).keyed("replaced", labels={"of": row["order"]})
+
+    results = sent(rows(2), labelled, made(service, path))
+    assert {result.verdict for result in results.values()} == {"applied"}
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT labels FROM entries ORDER BY seq")
+        assert {*found} == {('{"of":"row-0"}',), ('{"of":"row-1"}',)}
 
 
 def test_order_of_rows_of_one_thing(service, client):
