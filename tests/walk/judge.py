@@ -312,7 +312,8 @@ def _is_of_a_refusal_before(stage: WalkStage, told: Heard, at: float) -> bool:
 def _waiting(stage: WalkStage) -> Iterator[str]:
     if stage.program.lives[-1].how != "at once":
         return
-    seen = set(stage.had_verdict)
+    cut = {each.key for each in stage.program.lives[-1].cuts}
+    seen = stage.had_verdict | cut  # what was cancelled may come back too late
     for told in sorted(stage.told, key=lambda told: told.at):
         is_first = told.writer not in seen  # what is done anew has waited for nothing
         seen.add(told.writer)

@@ -366,7 +366,8 @@ class WalkStage(BatchStage):
             self.wrong.append(
                 f"kept: {key} was sent, its await is cancelled by {process.name}, and nobody has its intent"
             )
-        if not may_have_effect and key in opened and key not in self.handed:
+        is_open_elsewhere = key in self.handed or key in self.may_have_sent
+        if not may_have_effect and key in opened and not is_open_elsewhere:
             self.wrong.append(
                 f"kept: nothing of {key} can have an effect, and {process.name} has it as unsettled"
             )
