@@ -144,7 +144,8 @@ class _Settings:
     """
     Equality, hash, repr and pickling of settings, by their fields.
 
-    attrs would compile them for each class, which takes half of the time to make it, at each import.
+    attrs would compile them for each class, which takes half of the time to make it, at each import.  A class
+    with slots would be made twice, so the settings have none.
     """
 
     __slots__ = ()

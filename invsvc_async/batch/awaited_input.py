@@ -63,7 +63,7 @@ class AwaitedInput:
             self._news.read_again(lanes)
 
     def close(self) -> None:
-        """Let nothing wait any more: the input is at its end, and all of it is in the store."""
+        """End all waiting, because the input is at its end, and all of it is in the store."""
         self._feeding.end_input()
         self.is_open = False
         self._news.read_again(self._waiting)
@@ -71,7 +71,7 @@ class AwaitedInput:
     # --- the entries
 
     def read_anew(self, lane: int) -> None:
-        """Let nothing in *lane* wait any more: it is now read from its beginning, and shows what has to."""
+        """End the waiting in *lane*: it is now read from its beginning, and shows what still has to wait."""
         self._waiting.pop(lane, None)
         self._awaited.pop(lane, None)
 
@@ -83,12 +83,11 @@ class AwaitedInput:
         """
         lane = item.lane.number
         name = item.entry.thing or item.entry.key
-        waiting = self._waiting.setdefault(lane, set())
-        if name in waiting:
+        if name in self._waiting.get(lane, ()):
             return True
         if self._is_complete(item):
             return False
-        waiting.add(name)
+        self._waiting.setdefault(lane, set()).add(name)
         self._awaited.setdefault(lane, set()).add(item.entry.key)
         return True
 

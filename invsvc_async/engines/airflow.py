@@ -52,11 +52,12 @@ from invsvc_async.client import Client
 from invsvc_async.engines.again import runs_again
 from invsvc_async.engines.airflow_connection import client_of_connection
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.sender import check_journal, check_secrets_are_kept
+from invsvc_async.engines.sender import check_journal
 from invsvc_async.engines.task_writes import (
     check_call,
     task_key,
     task_result,
+    task_write,
     told_of_names,
 )
 from invsvc_async.engines.versions import require
@@ -163,8 +164,7 @@ class InvsvcHook(BaseHook):  # pyright: ignore[reportGeneralTypeIssues]  # witho
         """
         with _final():
             own = _key_here(key)
-            write = self.client.write_from(line).keyed(own)
-            check_secrets_are_kept(write)
+            write = task_write(self.client, line, own)
             return task_result(own, self._opened().call(write.outcome()))
 
     def _opened(self) -> Portal:

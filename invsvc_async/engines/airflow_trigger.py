@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.engines.again import runs_again
 from invsvc_async.engines.airflow_connection import client_of_connection
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.sender import check_journal, check_secrets_are_kept
-from invsvc_async.engines.task_writes import task_result
+from invsvc_async.engines.sender import check_journal
+from invsvc_async.engines.task_writes import task_result, task_write
 from invsvc_async.engines.versions import require
 from invsvc_async.errors import ConfigurationError, InvsvcError
 
@@ -80,8 +80,7 @@ class InvsvcWriteTrigger(BaseTrigger):  # pyright: ignore[reportGeneralTypeIssue
             )
             client = lent.portal.client
             check_journal(client, several=True)
-            write = client.write_from(self.line).keyed(self.key)
-            check_secrets_are_kept(write)
+            write = task_write(client, self.line, self.key)
             outcome = await asyncio.wrap_future(lent.portal.submit(write.outcome()))
             return task_result(self.key, outcome)
 

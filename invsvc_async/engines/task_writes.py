@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import RowResult
-from invsvc_async.engines.sender import check_journal
+from invsvc_async.engines.sender import check_journal, check_secrets_are_kept
 from invsvc_async.errors import ConfigurationError, KeyConflictError
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
 
     from invsvc_async.client import Client
     from invsvc_async.engines.results import Plain
     from invsvc_async.reconcile.outcome import AnyOutcome
+    from invsvc_async.writes.write import AnyWrite
 
 _LONGEST: Final = 200  # characters of a key
 _BEGINNING: Final = 150  # that a longer one keeps
@@ -78,11 +79,24 @@ def task_key(*parts: str) -> str:
     return f"{beginning[:_BEGINNING]}~{digest}"
 
 
+def task_write(client: Client, line: Mapping[str, Any], key: str) -> AnyWrite:
+    """
+    Return the write that *line* describes, under *key*, for :func:`task_result`.
+
+    Raises:
+        ConfigurationError: It creates a webhook, and the *client* has no ``on_secret``.
+        InvalidRequestError: The line or the key does not fit.
+    """
+    write = client.write_from(line).keyed(key)
+    check_secrets_are_kept(write)
+    return write
+
+
 def task_result(key: str, outcome: AnyOutcome) -> dict[str, Plain]:
     """
     Return the fields of the ``RowResult`` of a task's write, but for a secret, which engines would store.
 
-    The caller has checked that ``on_secret`` gets the secret. That it was lost is in the message.
+    The write is of :func:`task_write`, so ``on_secret`` gets the secret. That it was lost is in the message.
 
     Raises:
         InvsvcError: The write was not applied.

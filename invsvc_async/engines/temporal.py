@@ -74,12 +74,12 @@ from invsvc_async.engines.again import (
     seconds_before,
 )
 from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.sender import check_secrets_are_kept
 from invsvc_async.engines.task_writes import (
     check_call,
     client_of_process,
     task_key,
     task_result,
+    task_write,
     told_of_names,
 )
 from invsvc_async.engines.versions import require
@@ -166,8 +166,7 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
 
         async def write(line: dict[str, Any], key: str = "") -> dict[str, Any]:
             own = _key(key or str(line.get("key") or ""), "")
-            described = self.client.write_from(line).keyed(own)
-            check_secrets_are_kept(described)
+            described = task_write(self.client, line, own)
             with _told():
                 return task_result(own, await self._sent(described.outcome()))
 

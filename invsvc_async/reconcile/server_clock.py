@@ -46,10 +46,10 @@ def bounds_of(stamp: int, started: float, ended: float) -> tuple[float, float]:
 
 def agree(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | None:
     """Intersect bounds.  ``None`` if there are none, or if two exclude each other by more than *slack*."""
-    from invsvc_async.reconcile.history import Bounds  # which reads do not need
-
     if not lows_highs:
         return None
+    from invsvc_async.reconcile.history import Bounds  # which reads do not need
+
     lows, highs = zip(*lows_highs, strict=True)
     low = max(lows)
     high = min(highs)

@@ -219,12 +219,18 @@ async def test_outbox_of_another_credential(service, place, invsvc, monkeypatch)
         assert (code, "it has no outbox" in errors) == (1, True)
 
 
-async def test_schema_for_a_role_that_may_not_create(service, invsvc, monkeypatch):
-    """The SQL is enough for it to enqueue, send and prune; without it, it is told what it may not do."""
+def of_new_role():
+    """Return the name of a role, the address of an outbox, and that address with the role."""
     role = f"app{secrets.token_hex(4)}"
     place = outbox_at(role)
     its = place.replace("://postgres:@", f"://{role}@")
     assert its != place
+    return role, place, its
+
+
+async def test_schema_for_a_role_that_may_not_create(service, invsvc, monkeypatch):
+    """The SQL is enough for it to enqueue, send and prune; without it, it is told what it may not do."""
+    role, place, its = of_new_role()
     async with client_of(service) as client, connected() as admin:
         await admin.execute(f"CREATE ROLE {role} LOGIN")
         with pytest.raises(JournalError, match="permission denied"):
@@ -244,9 +250,7 @@ async def test_schema_for_a_role_that_may_not_create(service, invsvc, monkeypatc
 
 async def test_schema_of_nobody_in_particular(service, invsvc, monkeypatch):
     """Without a base URL, the first that opens the outbox has it, also later; another one gets its own."""
-    role = f"app{secrets.token_hex(4)}"
-    place = outbox_at(role)
-    its = place.replace("://postgres:@", f"://{role}@")
+    role, place, its = of_new_role()
     monkeypatch.delenv("INVSVC_BASE_URL")
     monkeypatch.delenv("INVSVC_API_KEY")
     code, printed, said = await invsvc("schema", place, "--role", role)
@@ -279,9 +283,7 @@ async def test_schema_beside_one_that_the_role_may_not_read(
     service, invsvc, monkeypatch
 ):
     """What another client has made there before does not matter."""
-    role = f"app{secrets.token_hex(4)}"
-    place = outbox_at(role)
-    its = place.replace("://postgres:@", f"://{role}@")
+    role, place, its = of_new_role()
     monkeypatch.delenv("INVSVC_BASE_URL")
     monkeypatch.delenv("INVSVC_API_KEY")
     _, printed, _ = await invsvc("schema", place, "--role", role)

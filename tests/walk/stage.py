@@ -36,7 +36,7 @@ from tests.walk.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.intent import Intent
@@ -286,6 +286,17 @@ class WalkStage(BatchStage):
                 raise
         finally:
             withdraw()
+
+    async def until_not_cut(
+        self, process: Process, key: str, act: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Await what *act* makes, again after each cut of *key* that has cancelled it."""
+        for cut in process.cuts(key):
+            with self.cut_short(process, cut) as cancelled:
+                await act()
+            if not cancelled:
+                return
+            await asyncio.sleep(0.0 if cut is None else cut.pause)
 
     def _when(
         self, process: Process, cut: Cut | None, act: Callable[[], None]

@@ -144,12 +144,7 @@ class _OfClient:
         raise NotImplementedError
 
     async def _recover(self) -> None:
-        for cut in self.process.cuts(""):
-            with self.stage.cut_short(self.process, cut) as cancelled:
-                await self._recover_once()
-            if not cancelled:
-                return
-            await asyncio.sleep(0.0 if cut is None else cut.pause)
+        await self.stage.until_not_cut(self.process, "", self._recover_once)
 
     async def _recover_once(self) -> None:
         begun = self.stage.loop.now
@@ -183,12 +178,7 @@ class Keyed(_OfClient):
         stage.note_asked(process, key)
         write = stage.made(process, key)
         with stage.limited(process, key):
-            for cut in process.cuts(key):
-                with stage.cut_short(process, cut) as cancelled:
-                    await self._await(key, write)
-                if not cancelled:
-                    return
-                await asyncio.sleep(0.0 if cut is None else cut.pause)
+            await stage.until_not_cut(process, key, partial(self._await, key, write))
 
     async def _await(self, key: str, write: Any) -> None:
         stage, process, begun = self.stage, self.process, self.stage.loop.now
@@ -444,12 +434,11 @@ class InOutbox:
 
     async def _wait(self, key: str, begun: float) -> None:
         stage, process = self.stage, self.process
-        for cut in process.cuts(key):
-            with stage.cut_short(process, cut) as cancelled:
-                stage.note_outcome(process, key, begun, await self.outbox.wait(key))
-            if not cancelled:
-                return
-            await asyncio.sleep(0.0 if cut is None else cut.pause)
+
+        async def hear() -> None:
+            stage.note_outcome(process, key, begun, await self.outbox.wait(key))
+
+        await stage.until_not_cut(process, key, hear)
 
 
 USES: dict[str, type[Keyed | InBatch | InOutbox | Unkeyed]] = {

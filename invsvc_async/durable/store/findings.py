@@ -105,7 +105,7 @@ async def store_finding(
 
 def _store(putting: Script[Entry], *, has_results: bool) -> Script[str]:
     """
-    Put an entry in place of another one, and store all that follows from it; return its stored outcome.
+    Replace an entry by *putting*, and store all that follows from it; return the stored outcome.
 
     *has_results* is whether verdicts are given to the application.  From the journal of a client, it gets
     them by the keys.

@@ -135,7 +135,8 @@ def take_lanes(
     alive = yield from living(silence, (owner for _, owner in rows))
     # This process lives, even if it seems silent because the database's clock was set ahead.
     alive.add(member_of(tokens))
-    silent_before = yield from has_silent_sender()
+    has_free = any(owner is None for _, owner in rows)
+    silent_before = has_free and (yield from has_silent_sender())
     taken = {
         lane: owner is None and not silent_before
         for lane, owner in rows
