@@ -35,11 +35,12 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
     1. The value is found, if no answer had it: that may need a read.
     2. What a create made is claimed, so that no other write takes it for its own.
     3. A secret is passed on, because the outcome tells who has it.
-    4. The verdict is stored, before a newer write to the thing can be sent.
-    5. The intent is no longer open, or is still.
-    6. Later writes and runs learn of the end. A first answer that succeeded (``ANSWERED``, by far the most)
+    4. A state of the thing that was seen before the write is forgotten: it is not what the write left.
+    5. The verdict is stored, before a newer write to the thing can be sent.
+    6. The intent is no longer open, or is still.
+    7. Later writes and runs learn of the end. A first answer that succeeded (``ANSWERED``, by far the most)
        leaves nothing to note, and its outcome is made when it is asked for.
-    7. ``result.done`` is set, last: from then on, the run is over for all who ask.
+    8. ``result.done`` is set, last: from then on, the run is over for all who ask.
     """
     kind = run.spec.kind
     result = run.result
@@ -53,6 +54,8 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
         result.claim(done)
     if kind.has_secret:
         await result.pass_secret_on(done)
+    if done is not ANSWERED:
+        _forget_state_before(run, done)
     if run.journal is not None:
         outcome = result.new_outcome(done, found)
         await run.journal.settled(outcome)
@@ -65,6 +68,26 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
     # Also ``None``: an end that was interrupted just here has left its own.
     result.outcome = outcome
     result.done = done
+
+
+def _forget_state_before(run: WriteRun[T], done: Done) -> None:
+    """
+    Forget a state of the thing that was seen before the write was sent, unless the write had no effect.
+
+    It would be stored as what the write left, and be the baseline of the next one, which then finds that
+    another write changed the thing. A read that showed the effect is not always kept: not, for example, if
+    an earlier await of this write was cancelled, and closed the line.
+    """
+    last = run.place.thing.last
+    if last is None or run.place.thing.line is None or done.verdict in NO_EFFECT:
+        return
+    known = run.record.known()
+    sent = known.windows.first_sent
+    if sent is None and known.resumed is not None:
+        # another client sent it, at some time before this one took it up
+        sent = known.resumed.at
+    if sent is None or last.ended < sent:
+        run.core.writes.shown.forget_state(run.place.thing.line)
 
 
 def _note_whether_open(run: WriteRun[T], done: Done) -> None:

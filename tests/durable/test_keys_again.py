@@ -111,3 +111,32 @@ async def test_keys_that_are_run_while_another_waits(service, tmp_path):
             for journey, name in ((one, "first"), (one, "second"), (two, "other")):
                 group.create_task(named(journey, name))
     assert order == ["other", "first", "second"]
+
+
+async def test_update_that_was_cut_and_run_again_leaves_what_it_wrote(
+    service, tmp_path
+):
+    """The state that the write before it had left is no baseline of the next one, which would blame a stranger."""
+    hook = service.seed_webhook(description="before").id
+    async with client_of(service, journal=tmp_path / "calls.db") as client:
+
+        def described(text):
+            return client.webhooks.update(hook, description=text).keyed(text)
+
+        await described("A")
+        service.script("webhooks.update", "apply, then reset", "reset")
+        service.script("webhooks.get", *["503"] * 200)
+        reads = service.arrivals("webhooks.get")
+        running = asyncio.create_task(described("D").outcome())
+        await service.arrived("webhooks.get", reads + 1)
+        await cancel(running)
+        service.scripts["webhooks.get"].clear()
+
+        again = await described("D").outcome()
+        after = await described("F").outcome()
+
+    assert again.verdict is Verdict.APPLIED
+    assert after.verdict is Verdict.APPLIED, after
+    assert [
+        entry.body["description"] for entry in service.ledger.effects("webhooks.update")
+    ] == ["A", "D", "F"]
