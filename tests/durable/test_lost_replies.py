@@ -14,6 +14,7 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.store.adding import SELECT_KNOWN, add
 from invsvc_async.durable.store.deleting import drop, prune
 from invsvc_async.durable.store.lanes import end_lane, new_lane
 from invsvc_async.durable.store.postgres import PostgresStore
@@ -71,6 +72,33 @@ async def test_adding(store, client):
     del store.run
     assert ([*added.new], [*added.others]) == (["b"], ["a"])
     assert await counts(store) == await counts(store, SCAN) == {(0, "", 0): 2}
+
+
+async def test_adding_beside_a_deletion(store, client):
+    """An entry whose key was known, and which is deleted before it is looked at, is added."""
+    entries = BatchEntries(store)
+    there, new = (
+        Entry(
+            key=key, state=State.TO_DO, operation="x", digest=key, lane=1, intent="{}"
+        )
+        for key in "ab"
+    )
+    await entries.input_notes.add([there], "me", None)
+
+    def deleting() -> object:
+        adding = add([there, new], store.commons.texts, ours=set())
+        rows = None
+        while True:
+            try:
+                text, values = adding.send(rows)
+            except StopIteration as end:
+                return [*end.value]
+            if text == SELECT_KNOWN:
+                yield "DELETE FROM {s}entries WHERE key = 'a'", ()
+            rows = yield text, values
+
+    assert sorted(await store.run(deleting)) == ["a", "b"]
+    assert await numbers(store, "SELECT key FROM {s}entries ORDER BY seq") == ["b", "a"]
 
 
 async def test_taking_lanes(store, client):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.entries import lane_for
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import due, lists
+from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.turns import next_of_teams
 from invsvc_async.outbox.outbox import _epoch_ms  # reaches: the time as it is stored
 from tests.batch.conftest import client_of
@@ -268,6 +270,28 @@ async def test_stop_before_the_time(service, client, place):
         async with outbox.dispatching():
             await verdict_of(outbox, key)
     assert sent_at(service)["later"] >= when.timestamp()
+
+
+@both
+async def test_finding_of_a_write_that_waits_in_a_copy(service, client, place):
+    """What waited behind it is due then, and not at its time."""
+    hook = service.seed_webhook().id
+    first, second = changes(client, hook, "1", "2")
+    async with Outbox.open(place, client) as outbox:
+        [key] = await at(outbox, now() + LATER, first)
+        [behind] = await enqueue(outbox, second)
+        await until_read(outbox, behind)
+        store = outbox_entries(outbox).store
+        [entry] = await store.entries("e.key = $1", key)
+        await store.run(partial(mark_restored, entry.seq))
+        await outbox.resolve(key, applied=True, by="me", because="it is there")
+        [(due_at,)] = await store.rows(
+            "SELECT due_at FROM {s}entries WHERE key = $1", behind
+        )
+        assert due_at <= _epoch_ms(now())
+        async with outbox.dispatching():
+            assert (await verdict_of(outbox, behind)).verdict is Verdict.APPLIED
+    assert written(service.ledger.effects()) == ["2"]
 
 
 @both

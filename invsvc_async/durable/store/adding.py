@@ -100,5 +100,9 @@ def add(
             entry.key: KnownEntry(seq, entry.digest, int(entry.state), None)
             for seq, entry in numbered
         }
-    found = yield SELECT_KNOWN, ([entry.key for entry in entries],)
-    return {key: KnownEntry(*known) for key, *known in found}
+    rows = yield SELECT_KNOWN, ([entry.key for entry in entries],)
+    known = {key: KnownEntry(*columns) for key, *columns in rows}
+    # Their keys were known, and another process has deleted those entries since.
+    if deleted := [entry for entry in entries if entry.key not in known]:
+        known |= yield from add(deleted, commons, ours=ours)
+    return known

@@ -21,6 +21,8 @@ from invsvc_async.durable.entry import (
     columns_of,
     entry_in,
 )
+from invsvc_async.durable.store.conditions import is_aside
+from invsvc_async.durable.store.due import make_due_again
 from invsvc_async.durable.store.lanes import LOCK_OWNER, has_other_living_owner
 from invsvc_async.durable.store.tables import change_counts
 from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
@@ -158,6 +160,8 @@ def _put_in_place(
     before = int(seen.state), seen.verdict or "", int(flags)
     after = int(entry.state), str(entry.verdict), entry.flags
     yield from change_counts({before: -1, after: 1} if before != after else {})
+    if is_aside(seen.lane):
+        yield from make_due_again(entry.thing, entry.place)
     return entry
 
 
