@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from invsvc_async import Write
 
-PARTS = 8
+PARTS = 4  # two for each process: each ends with a wait for its last lost answers
 AT_ONCE = 50  # writes of one process
 WORKERS = 2
 BATCH_WORKERS = "table_programs batch-(run|work)"  # their command lines
