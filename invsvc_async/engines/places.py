@@ -19,7 +19,7 @@ from invsvc_async.concurrency.pace import SharedPace
 from invsvc_async.transport.client_core import ClientOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from invsvc_async.transport.client_core import Request
     from invsvc_async.transport.exchange import Exchange
@@ -38,22 +38,21 @@ class RowPlaces:
     def __init__(
         self, most: int, rate: float | None, members: Callable[[], int]
     ) -> None:
+        self.has_rate: bool = rate is not None
         self._free = most
         self._pace = None if rate is None else SharedPace(rate, members)
         self._new: deque[asyncio.Future[None]] = deque()
         self._again: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
-        """Wait for a place for a new row, then for its turn by the rate. Rows get places in their order."""
+        """Wait for a place for a new row. Rows get places in their order."""
         await self._turn(self._new)
-        if self._pace is None:
-            return
-        now = asyncio.get_running_loop().time()
-        try:
+
+    async def wait_for_rate(self) -> None:
+        """Wait for the turn of a new write by the rate, if there is one."""
+        if self._pace is not None:
+            now = asyncio.get_running_loop().time()
             await asyncio.sleep(self._pace.wait_for_start(now))
-        except BaseException:
-            self.release()
-            raise
 
     async def acquire_again(self) -> None:
         """Wait for a place for a row that has begun, before new rows."""
@@ -91,10 +90,16 @@ class RowPlace:
         self._is_held = False
         self._is_sending = False
 
-    async def acquire(self) -> None:
-        """Acquire the place for a new row; it is released after a while in which the row sends nothing."""
+    async def acquire(self, has_happened: Callable[[], Awaitable[bool]]) -> None:
+        """
+        Acquire the place for a new row; it is released after a while in which the row sends nothing.
+
+        If there is a rate, wait for its turn, too, unless its write *has_happened*: then nothing is sent.
+        """
         await self._places.acquire()
         self._is_held = True
+        if self._places.has_rate and not await has_happened():
+            await self._places.wait_for_rate()
         asyncio.get_running_loop().call_later(_PATIENCE, self._release_unless_sending)
 
     def keep(self) -> bool:

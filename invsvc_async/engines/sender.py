@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
@@ -13,6 +14,7 @@ from invsvc_async.concurrency.thread_calls import PULSE
 from invsvc_async.engines.places import RowOptions, RowPlace
 from invsvc_async.engines.results import RowResult
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
+from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.write import Write
 
@@ -29,6 +31,7 @@ WriteOf: TypeAlias = "Callable[[Client, R], AnyWrite]"
 Key: TypeAlias = "str | Callable[[R], object]"
 # Rows under way for each place: in doubt, waiting for another write, or finished and not yet taken.
 AHEAD: Final = 20
+_FINAL: Final = (Verdict.APPLIED, Verdict.SUPERSEDED)  # nothing is sent for these again
 _REMEMBERED: Final = (
     65_536  # latest rows, whose keys are compared with those that follow
 )
@@ -213,13 +216,21 @@ def _iterated(rows: Iterable[R]) -> Iterator[R]:
 
 async def _run(write: AnyWrite, key: str, place: RowPlace, note: str) -> RowResult:
     """Send the write of a row once it has a place, and return its result."""
-    await place.acquire()
     try:
+        await place.acquire(partial(_has_happened, write))
         return RowResult.of(key, await write.outcome(), note)
     except InvalidRequestError as error:  # another write has the key
         return RowResult.invalid(key, error)
     finally:
         place.release()
+
+
+async def _has_happened(write: AnyWrite) -> bool:
+    """Return whether the journal has a final verdict of *write*, which an earlier run has stored."""
+    spec = write._spec  # noqa: SLF001 - as above
+    keys = keys_of(spec.options.core.writes.journal)
+    stored = await keys.outcome_of(spec.key, spec.team)
+    return stored is not None and stored.verdict in _FINAL
 
 
 def key_of(row: R, key: Key[R]) -> str:

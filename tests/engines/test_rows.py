@@ -323,6 +323,21 @@ def test_rate(service, client):
     assert time.monotonic() - began >= 0.45
 
 
+def test_rate_of_rows_that_are_done(service, client):
+    """Rows that an earlier run has done do not wait for turns: what is new waits."""
+    sent(rows(50), creates, client)
+    again = threading.Thread(
+        target=sent,
+        args=(rows(51), creates, client),
+        kwargs={"rate": 0.001},
+        daemon=True,
+    )
+    again.start()
+    again.join(60)  # their turns would take 50,000 seconds
+    assert not again.is_alive()
+    assert service.arrivals("webhooks.create") == 51
+
+
 @pytest.mark.slow
 def test_rows_that_are_read_ahead(service, client):
     """While no result is taken, a bounded number of rows is read."""

@@ -100,8 +100,8 @@ def add(
             entry.key: KnownEntry(seq, entry.digest, int(entry.state), None)
             for seq, entry in numbered
         }
-    rows = yield SELECT_KNOWN, ([entry.key for entry in entries],)
-    known = {key: KnownEntry(*columns) for key, *columns in rows}
+    found = yield SELECT_KNOWN, ([entry.key for entry in entries],)
+    known = {key: KnownEntry(*columns) for key, *columns in found}
     # Their keys were known, and another process has deleted those entries since.
     if deleted := [entry for entry in entries if entry.key not in known]:
         known |= yield from add(deleted, commons, ours=ours)
