@@ -28,17 +28,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async.client import Client
-from invsvc_async.engines.again import RUN_AGAIN, is_overtaken
-from invsvc_async.engines.portals import close_portals, portal_of
+from invsvc_async.engines.again import MOST_RUNS, RUN_AGAIN, is_overtaken
+from invsvc_async.engines.portals import close_portals
 from invsvc_async.engines.task_writes import (
     check_call,
     client_of_process,
-    told_of_names,
+    task_portal,
+    under_task_key,
 )
-from invsvc_async.engines.versions import require
+from invsvc_async.engines.versions import CELERY, require
 from invsvc_async.errors import ConfigurationError
 
-require("celery", 5, 3)
+require(*CELERY)
 from celery import Task  # noqa: E402 - of a version that fits
 from celery.signals import worker_process_shutdown  # noqa: E402 - as above
 
@@ -75,7 +76,7 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
     reject_on_worker_lost = True
     autoretry_for = RUN_AGAIN
     retry_backoff = True
-    max_retries = 20
+    max_retries = MOST_RUNS - 1
 
     @staticmethod
     def make_client() -> Client:
@@ -84,7 +85,7 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: those of the task
         """Run the task; its process has the client meanwhile."""
-        with portal_of(self.make_client, keep=True):
+        with task_portal(self.make_client):
             return super().__call__(*args, **kwargs)
 
     def retry(  # Any: as the engine has it
@@ -125,8 +126,8 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
                 "key: the task has no id, because it was called as a function. Use delay or apply_async."
             )
         key = f"{task}/{name}" if name else task
-        with told_of_names("name"):
-            return self.call(write._rekeyed(key))  # noqa: SLF001 - not of users
+        with under_task_key(write, key, "name") as keyed:
+            return self.call(keyed)
 
     def call(self, awaitable: Awaitable[T]) -> T:
         """
@@ -135,5 +136,5 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
         A write without a key, which each run would do anew, is refused: that is for :meth:`send`.
         """
         check_call(awaitable)
-        with portal_of(self.make_client, keep=True) as lent:
-            return lent.portal.call(awaitable)
+        with task_portal(self.make_client) as portal:
+            return portal.call(awaitable)

@@ -23,7 +23,15 @@ Plain: TypeAlias = str | bool | None
 # What a sink does if rows were not applied, because it has no results to return.
 Incomplete: TypeAlias = Literal["raise", "log"]
 log: logging.Logger = logging.getLogger("invsvc_async.engines")
-NAMES: Final = ("key", "verdict", "id", "message", "replayed", "secret")
+# The columns of results, which are fields of a RowResult, and their types. A text may be missing.
+COLUMNS: Final[dict[str, type[str | bool]]] = {
+    "key": str,
+    "verdict": str,
+    "id": str,
+    "message": str,
+    "replayed": bool,
+    "secret": str,
+}
 _SECRETS: Final = {
     "lost": (
         "Its secret was lost with the answer: nobody has it. For one with a secret, replace the webhook: "
@@ -89,13 +97,13 @@ class RowResult:
 
     def to_dict(self) -> dict[str, Plain]:
         """Return the fields by their names, with the secret."""
-        return {name: getattr(self, name) for name in NAMES}
+        return {name: getattr(self, name) for name in COLUMNS}
 
 
 def columns_of(results: Iterable[RowResult]) -> dict[str, list[Plain]]:
     """Return *results* as columns."""
     rows = list(results)
-    return {name: [getattr(row, name) for row in rows] for name in NAMES}
+    return {name: [getattr(row, name) for row in rows] for name in COLUMNS}
 
 
 class Counts(Counter[str]):

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from importlib import import_module, metadata
 from itertools import accumulate, islice
 
 import pytest
@@ -26,6 +27,7 @@ from invsvc_async import (
     JournalError,
     ReconcilePolicy,
 )
+from invsvc_async.engines import versions
 from invsvc_async.engines.again import RUN_AGAIN
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import PartCounts
@@ -752,6 +754,37 @@ def test_modules_without_their_engines():
     ):
         require("pytest", 9999)
     require("pytest", 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "needed"),
+    [
+        ("airflow", versions.AIRFLOW),
+        ("airflow_trigger", versions.AIRFLOW_TRIGGERER),
+        ("celery", versions.CELERY),
+        ("dask", versions.DASK),
+        ("dlt", versions.DLT),
+        ("procrastinate", versions.PROCRASTINATE),
+        ("ray", versions.RAY),
+        ("spark", versions.SPARK),
+        ("temporal", versions.TEMPORAL),
+    ],
+)
+def test_first_words_of_a_module_without_its_engine(module, needed):
+    """They name the package and the version, whatever else the module imports."""
+    package, *least = needed
+    if installed(package):
+        pytest.skip(f"{package} is installed")
+    wanted = re.escape(f"{package}>={'.'.join(map(str, least))}")
+    with pytest.raises(ConfigurationError, match=f"is not installed.*'{wanted}'"):
+        import_module(f"invsvc_async.engines.{module}")
+
+
+def installed(package):
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def test_what_is_imported():

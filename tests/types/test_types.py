@@ -114,18 +114,18 @@ def test_code_of_users(tool, tmp_path):
 # Of these, only the base class is unknown: it is the engine's, which is not installed here. With a stand-in for
 # it, the type checkers of users would not know that these are what the engine takes.
 OF_ENGINES = {
-    "airflow.InvsvcHook",
-    "airflow.InvsvcWriteOperator",
+    "airflow_hook.InvsvcHook",
+    "airflow_operator.InvsvcWriteOperator",
     "airflow_trigger.InvsvcWriteTrigger",
     "celery.KeyedTask",
     "procrastinate._RunAgain",
     "temporal.InvsvcPlugin",
     "ray.InvsvcDatasink",
-    "spark.CountsMessage",
-    "spark.InvsvcDataSource",
-    "spark.InvsvcDataSource.writer",
-    "spark._FrameWriter",
-    "spark._FrameWriter.write",
+    "spark_writer.CountsMessage",
+    "spark_format.InvsvcDataSource",
+    "spark_format.InvsvcDataSource.writer",
+    "spark_writer.FrameWriter",
+    "spark_writer.FrameWriter.write",
 }
 
 
