@@ -39,18 +39,18 @@ def errors_of_temporal() -> Generator[None]:
     try:
         yield
     except RateLimitedError as error:
-        raise _later(error) from error
+        seconds = seconds_before(error, activity.info().attempt)
+        if error.retry_after is None or seconds is None:
+            raise  # the policy says when
+        raise _later(error, seconds) from error
     except WriteNotAppliedError as error:
         if is_overtaken(error):
             raise _final(error) from error
         raise
 
 
-def _later(error: RateLimitedError) -> Exception:
-    """Return the error by which Temporal runs an activity again when the service said."""
-    seconds = seconds_before(error, activity.info().attempt)
-    if error.retry_after is None or seconds is None:
-        return error
+def _later(error: RateLimitedError, seconds: float) -> Exception:
+    """Return the error after which Temporal runs an activity again in so many *seconds*."""
     later: Exception = ApplicationError(
         str(error),
         type=type(error).__name__,
