@@ -25,6 +25,7 @@ Submitted twice, ``register.apply_async(("https://me.example/17",), task_id="ord
 
 from __future__ import annotations
 
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async.client import Client
@@ -33,11 +34,12 @@ from invsvc_async.engines.portals import close_portals
 from invsvc_async.engines.task_writes import (
     check_call,
     client_of_process,
+    task_key,
     task_portal,
     under_task_key,
 )
 from invsvc_async.engines.versions import CELERY, require
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError, InvsvcError
 
 require(*CELERY)
 from celery import Task  # noqa: E402 - of a version that fits
@@ -85,7 +87,10 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: those of the task
         """Run the task; its process has the client meanwhile."""
-        with task_portal(self.make_client):
+        with ExitStack() as held:
+            # the task meets the error again, where Celery knows that it has to run again
+            with suppress(InvsvcError):
+                held.enter_context(task_portal(self.make_client))
             return super().__call__(*args, **kwargs)
 
     def retry(  # Any: as the engine has it
@@ -93,13 +98,23 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
         args: Any = None,
         kwargs: Any = None,
         exc: BaseException | None = None,
-        *others: Any,
+        throw: bool = True,  # noqa: FBT001, FBT002 - the same
+        eta: Any = None,
+        countdown: float | None = None,
         **options: Any,
     ) -> Any:
-        """Run the task again, or raise *exc* if a newer write has overtaken that of the task."""
+        """
+        Run the task again, or raise *exc* if a newer write has overtaken that of the task.
+
+        A service that says when to come back is not asked before.
+        """
         if exc is not None and is_overtaken(exc):
             raise exc
-        return super().retry(args, kwargs, exc, *others, **options)
+        asked: float | None = getattr(exc, "retry_after", None)
+        if asked is not None and eta is None:
+            own: float = self.default_retry_delay if countdown is None else countdown
+            countdown = max(asked, own)
+        return super().retry(args, kwargs, exc, throw, eta, countdown, **options)
 
     @property
     def client(self) -> Client:
@@ -125,8 +140,7 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
             raise ConfigurationError(
                 "key: the task has no id, because it was called as a function. Use delay or apply_async."
             )
-        key = f"{task}/{name}" if name else task
-        with under_task_key(write, key, "name") as keyed:
+        with under_task_key(write, task_key(task, name), "name") as keyed:
             return self.call(keyed)
 
     def call(self, awaitable: Awaitable[T]) -> T:
