@@ -161,17 +161,18 @@ class PartCounts:
         Log the counts.
 
         Raises:
-            IncompleteError: Rows were not applied, and *incomplete* is ``"raise"``.
+            IncompleteError: Rows were not applied, and *incomplete* is not ``"log"``.
         """
         log.info("%s", self.counts)
         if self.first is None:
             return
         said = f"{self.counts}. The first that was not applied is {self.first}"
-        if incomplete == "raise":
-            raise IncompleteError(
-                f"rows: not all were applied: {said} Write the table again: rows that were applied replay."
-            )
-        log.warning("%s", said)
+        if incomplete == "log":
+            log.warning("%s", said)
+            return
+        raise IncompleteError(
+            f"rows: not all were applied: {said} Write the table again: rows that were applied replay."
+        )
 
 
 class IncompleteError(InvsvcError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Key: TypeAlias = "str | Callable[[R], object]"
+_EXACT: Final = 2.0**53  # from here on, floats leave out whole numbers
 
 
 def key_of(row: R, key: Key[R]) -> str:
@@ -19,15 +20,31 @@ def key_of(row: R, key: Key[R]) -> str:
     Return the key of *row*.
 
     Raises:
-        InvalidRequestError: It has none.
+        InvalidRequestError: It has none, or one that may be that of another row.
         ConfigurationError: The rows have no such column.
     """
     value = key(row) if callable(key) else _column_of(row, key)
+    source = key if isinstance(key, str) else "the function"
     # NaN is what pandas has for a key that is missing
     if value is None or value != value:  # noqa: PLR0124
-        source = key if isinstance(key, str) else "the function"
         raise InvalidRequestError(f"key: is missing ({source} gave {value})")
+    if isinstance(value, float):
+        return _key_of_float(value, source)
     return str(value)
+
+
+def _key_of_float(value: float, source: str) -> str:
+    """
+    Return the key that a whole number has in a table without gaps.
+
+    pandas and numpy make whole numbers floats where one of them is missing: the next table may have none.
+    """
+    if abs(value) >= _EXACT:
+        raise InvalidRequestError(
+            f"key: {source} gave {value}, which as a float may stand for several numbers. Make it text, or "
+            "an integer."
+        )
+    return str(int(value)) if value.is_integer() else str(value)
 
 
 # Any: the caller says that rows have columns

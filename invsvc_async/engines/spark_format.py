@@ -73,15 +73,31 @@ def _settings_of(options: Mapping[str, str]) -> Settings[dict[str, Any]]:
                 f"{name}: is missing. Pass .option({name!r}, …), such as operation='journeys.update' and "
                 "key='order'."
             )
-    rate = options.get("rate")
     return Settings(
         write_of=partial(_write_of, options["operation"], options["key"]),
         key=options["key"],
-        concurrency=int(options.get("concurrency", "50")),
-        rate=None if rate is None else float(rate),
+        concurrency=_concurrency_of(options.get("concurrency", "50")),
+        rate=_rate_of(options.get("rate")),
         several=True,
         is_sink=True,
     )
+
+
+def _concurrency_of(text: str) -> int:
+    if not text.isdecimal():
+        raise ConfigurationError(
+            f"concurrency: takes a whole number, 1 or more, not {text!r}."
+        )
+    return int(text)
+
+
+def _rate_of(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"rate: takes rows a second, such as '50', not {text!r}."
+        ) from None
 
 
 def _write_of(
