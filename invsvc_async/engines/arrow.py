@@ -1,5 +1,8 @@
 """Rows and their results in Arrow, for the engines that have tables of it."""
 
+# pyarrow has no types.
+# pyright: reportMissingTypeStubs=none, reportUnknownParameterType=none
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -8,7 +11,7 @@ from invsvc_async.engines.results import COLUMNS, columns_of
 from invsvc_async.errors import ConfigurationError
 
 try:
-    import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]  # it has none
+    import pyarrow as pa
 except ImportError:
     raise ConfigurationError(
         "RESULT_SCHEMA: needs pyarrow. Install invsvc-async with its extra 'parquet'."

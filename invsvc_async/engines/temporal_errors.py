@@ -16,7 +16,7 @@ from invsvc_async.engines.again import (
     seconds_before,
 )
 from invsvc_async.engines.versions import TEMPORAL, require
-from invsvc_async.errors import RateLimitedError, WriteNotAppliedError
+from invsvc_async.errors import InvsvcError, RateLimitedError, WriteNotAppliedError
 
 require(*TEMPORAL)
 from temporalio import activity  # noqa: E402 - of a version that fits
@@ -59,7 +59,7 @@ def _later(error: RateLimitedError, seconds: float) -> Exception:
     return later
 
 
-def _final(error: WriteNotAppliedError) -> Exception:
+def _final(error: InvsvcError) -> Exception:
     """Return the error after which Temporal does not run an activity again."""
     final: Exception = ApplicationError(
         str(error), type=type(error).__name__, non_retryable=True
