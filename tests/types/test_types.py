@@ -114,6 +114,8 @@ def test_code_of_users(tool, tmp_path):
 # Of these, only the base class is unknown: it is the engine's, which is not installed here. With a stand-in for
 # it, the type checkers of users would not know that these are what the engine takes.
 OF_ENGINES = {
+    "airflow.InvsvcHook",
+    "airflow.InvsvcWriteOperator",
     "airflow_hook.InvsvcHook",
     "airflow_operator.InvsvcWriteOperator",
     "airflow_trigger.InvsvcWriteTrigger",
@@ -121,6 +123,7 @@ OF_ENGINES = {
     "procrastinate._RunAgain",
     "temporal.InvsvcPlugin",
     "ray.InvsvcDatasink",
+    "spark.InvsvcDataSource",
     "spark_writer.CountsMessage",
     "spark_format.InvsvcDataSource",
     "spark_format.InvsvcDataSource.writer",
