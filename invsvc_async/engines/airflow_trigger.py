@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.engines.again import runs_again
 from invsvc_async.engines.airflow_connection import client_of_connection
-from invsvc_async.engines.portals import portal_of
-from invsvc_async.engines.sender import check_journal
-from invsvc_async.engines.task_writes import task_result, task_write
-from invsvc_async.engines.versions import require
+from invsvc_async.engines.task_writes import task_portal, task_result, task_write
+from invsvc_async.engines.versions import AIRFLOW_TRIGGERER, require
 from invsvc_async.errors import ConfigurationError, InvsvcError
 
-require("apache-airflow-core", 3, 1)
+require(*AIRFLOW_TRIGGERER)
 from airflow.sdk import BaseHook  # noqa: E402 - of a version that fits
 from airflow.triggers.base import BaseTrigger, TriggerEvent  # noqa: E402 - as above
 
@@ -75,13 +73,9 @@ class InvsvcWriteTrigger(BaseTrigger):  # pyright: ignore[reportGeneralTypeIssue
         make = await self._maker()
         with ExitStack() as held:
             # in a thread: other triggers go on while the journal is opened
-            lent = await asyncio.to_thread(
-                held.enter_context, portal_of(make, keep=True)
-            )
-            client = lent.portal.client
-            check_journal(client, several=True)
-            write = task_write(client, self.line, self.key)
-            outcome = await asyncio.wrap_future(lent.portal.submit(write.outcome()))
+            portal = await asyncio.to_thread(held.enter_context, task_portal(make))
+            write = task_write(portal.client, self.line, self.key)
+            outcome = await asyncio.wrap_future(portal.submit(write.outcome()))
             return task_result(self.key, outcome)
 
     async def _maker(self) -> Callable[[], Client]:

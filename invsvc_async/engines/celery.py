@@ -25,20 +25,23 @@ Submitted twice, ``register.apply_async(("https://me.example/17",), task_id="ord
 
 from __future__ import annotations
 
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async.client import Client
-from invsvc_async.engines.again import RUN_AGAIN, is_overtaken
-from invsvc_async.engines.portals import close_portals, portal_of
+from invsvc_async.engines.again import MOST_RUNS, RUN_AGAIN, is_overtaken
+from invsvc_async.engines.portals import close_portals
 from invsvc_async.engines.task_writes import (
     check_call,
     client_of_process,
-    told_of_names,
+    task_key,
+    task_portal,
+    under_task_key,
 )
-from invsvc_async.engines.versions import require
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.engines.versions import CELERY, require
+from invsvc_async.errors import ConfigurationError, InvsvcError
 
-require("celery", 5, 3)
+require(*CELERY)
 from celery import Task  # noqa: E402 - of a version that fits
 from celery.signals import worker_process_shutdown  # noqa: E402 - as above
 
@@ -75,7 +78,7 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
     reject_on_worker_lost = True
     autoretry_for = RUN_AGAIN
     retry_backoff = True
-    max_retries = 20
+    max_retries = MOST_RUNS - 1
 
     @staticmethod
     def make_client() -> Client:
@@ -84,7 +87,10 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: those of the task
         """Run the task; its process has the client meanwhile."""
-        with portal_of(self.make_client, keep=True):
+        with ExitStack() as held:
+            # the task meets the error again, where Celery knows that it has to run again
+            with suppress(InvsvcError):
+                held.enter_context(task_portal(self.make_client))
             return super().__call__(*args, **kwargs)
 
     def retry(  # Any: as the engine has it
@@ -92,13 +98,23 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
         args: Any = None,
         kwargs: Any = None,
         exc: BaseException | None = None,
-        *others: Any,
+        throw: bool = True,  # noqa: FBT001, FBT002 - the same
+        eta: Any = None,
+        countdown: float | None = None,
         **options: Any,
     ) -> Any:
-        """Run the task again, or raise *exc* if a newer write has overtaken that of the task."""
+        """
+        Run the task again, or raise *exc* if a newer write has overtaken that of the task.
+
+        A service that says when to come back is not asked before.
+        """
         if exc is not None and is_overtaken(exc):
             raise exc
-        return super().retry(args, kwargs, exc, *others, **options)
+        asked: float | None = getattr(exc, "retry_after", None)
+        if asked is not None and eta is None:
+            own: float = self.default_retry_delay if countdown is None else countdown
+            countdown = max(asked, own)
+        return super().retry(args, kwargs, exc, throw, eta, countdown, **options)
 
     @property
     def client(self) -> Client:
@@ -124,9 +140,8 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
             raise ConfigurationError(
                 "key: the task has no id, because it was called as a function. Use delay or apply_async."
             )
-        key = f"{task}/{name}" if name else task
-        with told_of_names("name"):
-            return self.call(write._rekeyed(key))  # noqa: SLF001 - not of users
+        with under_task_key(write, task_key(task, name), "name") as keyed:
+            return self.call(keyed)
 
     def call(self, awaitable: Awaitable[T]) -> T:
         """
@@ -135,5 +150,5 @@ class KeyedTask(Task):  # pyright: ignore[reportGeneralTypeIssues]  # without th
         A write without a key, which each run would do anew, is refused: that is for :meth:`send`.
         """
         check_call(awaitable)
-        with portal_of(self.make_client, keep=True) as lent:
-            return lent.portal.call(awaitable)
+        with task_portal(self.make_client) as portal:
+            return portal.call(awaitable)

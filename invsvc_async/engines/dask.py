@@ -39,12 +39,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.client import Client
-from invsvc_async.engines.results import columns_of
+from invsvc_async.engines.results import COLUMNS, columns_of
+from invsvc_async.engines.row_keys import check_column
 from invsvc_async.engines.rows import send_part
-from invsvc_async.engines.sender import Settings, no_column
-from invsvc_async.engines.versions import require
+from invsvc_async.engines.sender import Settings
+from invsvc_async.engines.versions import DASK, require
 
-require("dask", 2025, 1)
+require(*DASK)
 import pandas as pd  # noqa: E402 - frames of Dask are made of its frames
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["send_frame"]
 
-_TYPES: Final = {"replayed": "bool"}  # of columns that are no texts
+_TYPES: Final = {str: "string", bool: "bool"}
 
 
 def send_frame(
@@ -79,8 +80,7 @@ def send_frame(
     Raises:
         ConfigurationError: The frame has no column *key*, or an argument is of no use.
     """
-    if key not in ddf.columns:
-        raise no_column(key, [*ddf.columns])
+    check_column(key, [*ddf.columns])
     settings = Settings(
         write_of=write_of, key=key, concurrency=concurrency, rate=rate, several=True
     )
@@ -106,7 +106,7 @@ def _rows_of(partition: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def _frame_of(columns: dict[str, list[Any]]) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            name: pd.Series(values, dtype=_TYPES.get(name, "string"))
-            for name, values in columns.items()
+            name: pd.Series(columns[name], dtype=_TYPES[kind])
+            for name, kind in COLUMNS.items()
         }
     )

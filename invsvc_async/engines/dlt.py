@@ -33,10 +33,10 @@ from invsvc_async.client import Client
 from invsvc_async.engines.results import IncompleteError, PartCounts
 from invsvc_async.engines.rows import send_part
 from invsvc_async.engines.sender import Settings
-from invsvc_async.engines.versions import require
+from invsvc_async.engines.versions import DLT, require
 from invsvc_async.errors import ConfigurationError
 
-require("dlt", 1, 5)
+require(*DLT)
 import dlt  # noqa: E402 - of a version that fits
 from dlt.common.destination.exceptions import (  # noqa: E402 - as above
     DestinationTerminalException,
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.engines.results import Counts, Incomplete
-    from invsvc_async.engines.sender import Key, WriteOf
+    from invsvc_async.engines.row_keys import Key
+    from invsvc_async.engines.sender import WriteOf
 
 __all__ = ["writes"]
 

@@ -35,17 +35,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from invsvc_async.client import Client
 from invsvc_async.engines.again import seconds_before
-from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.task_writes import (
     check_call,
     client_of_process,
     task_key,
-    told_of_names,
+    task_portal,
+    under_task_key,
 )
-from invsvc_async.engines.versions import require
+from invsvc_async.engines.versions import PROCRASTINATE, require
 from invsvc_async.errors import ConfigurationError
 
-require("procrastinate", 3)
+require(*PROCRASTINATE)
 from procrastinate import (  # noqa: E402 - of a version that fits
     BaseRetryStrategy,
     RetryDecision,
@@ -124,8 +124,8 @@ class KeyedJobs:
             raise ConfigurationError(
                 "key: the job has no id, because it is not stored. Use defer_async."
             )
-        with told_of_names("name"):
-            return await self.call(write._rekeyed(task_key(f"job-{job}", name)))  # noqa: SLF001 - not of users
+        with under_task_key(write, task_key(f"job-{job}", name), "name") as keyed:
+            return await self.call(keyed)
 
     async def call(self, awaitable: Awaitable[T]) -> T:
         """
@@ -135,8 +135,8 @@ class KeyedJobs:
         without a key, which each run would do anew, is refused: that is for :meth:`send`.
         """
         check_call(awaitable)
-        with portal_of(self._make, keep=True) as lent:
-            return await asyncio.wrap_future(lent.portal.submit(awaitable))
+        with task_portal(self._make) as portal:
+            return await asyncio.wrap_future(portal.submit(awaitable))
 
     async def _run_stalled(self, timestamp: int) -> None:
         """Retry the jobs of workers that were killed; procrastinate's *timestamp* is not used."""

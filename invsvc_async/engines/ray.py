@@ -42,19 +42,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.client import Client
-from invsvc_async.engines.results import Counts, Incomplete, PartCounts, columns_of
+from invsvc_async.engines.results import Counts, Incomplete, PartCounts
 from invsvc_async.engines.rows import send_part
 from invsvc_async.engines.sender import Settings
-from invsvc_async.engines.versions import require
+from invsvc_async.engines.versions import RAY, require
 
-require("ray", 2, 50)
+require(*RAY)
 import pyarrow as pa  # noqa: E402 - Ray Data needs it, too
 from ray.data import Datasink  # noqa: E402 - of a version that fits
+
+from invsvc_async.engines.arrow import batch_of, rows_in  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from invsvc_async.engines.sender import Key, WriteOf
+    from invsvc_async.engines.row_keys import Key
+    from invsvc_async.engines.sender import WriteOf
 
 __all__ = ["InvsvcDatasink", "WriteRows"]
 
@@ -87,10 +90,8 @@ class WriteRows:
 
     def __call__(self, batch: object) -> pa.Table:
         """Send a batch of any format of Ray: a table of Arrow, a frame of pandas, or arrays by column."""
-        from invsvc_async.engines.rows import RESULT_SCHEMA
-
         results = send_part(_rows_of(batch), self._settings, self._client)
-        return pa.Table.from_pydict(columns_of(results), schema=RESULT_SCHEMA)
+        return pa.Table.from_batches([batch_of(results)])
 
 
 class InvsvcDatasink(Datasink):
@@ -138,10 +139,10 @@ class InvsvcDatasink(Datasink):
 def _rows_of(batch: Any) -> Iterator[dict[str, Any]]:  # Any: as Ray gives it
     """Return the rows of a table of Arrow, of a frame of pandas, or of arrays by the names of columns."""
     if isinstance(batch, pa.Table):
-        yield from batch.to_pylist()
+        yield from rows_in([batch])
         return
     if hasattr(batch, "to_dict"):
-        yield from pa.Table.from_pandas(batch, preserve_index=False).to_pylist()
+        yield from rows_in([pa.Table.from_pandas(batch, preserve_index=False)])
         return
     columns: Mapping[str, Any] = batch
     plain = {name: column.tolist() for name, column in columns.items()}

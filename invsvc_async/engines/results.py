@@ -23,7 +23,15 @@ Plain: TypeAlias = str | bool | None
 # What a sink does if rows were not applied, because it has no results to return.
 Incomplete: TypeAlias = Literal["raise", "log"]
 log: logging.Logger = logging.getLogger("invsvc_async.engines")
-NAMES: Final = ("key", "verdict", "id", "message", "replayed", "secret")
+# The columns of results, which are fields of a RowResult, and their types. A text may be missing.
+COLUMNS: Final[dict[str, type[str | bool]]] = {
+    "key": str,
+    "verdict": str,
+    "id": str,
+    "message": str,
+    "replayed": bool,
+    "secret": str,
+}
 _SECRETS: Final = {
     "lost": (
         "Its secret was lost with the answer: nobody has it. For one with a secret, replace the webhook: "
@@ -89,13 +97,13 @@ class RowResult:
 
     def to_dict(self) -> dict[str, Plain]:
         """Return the fields by their names, with the secret."""
-        return {name: getattr(self, name) for name in NAMES}
+        return {name: getattr(self, name) for name in COLUMNS}
 
 
 def columns_of(results: Iterable[RowResult]) -> dict[str, list[Plain]]:
     """Return *results* as columns."""
     rows = list(results)
-    return {name: [getattr(row, name) for row in rows] for name in NAMES}
+    return {name: [getattr(row, name) for row in rows] for name in COLUMNS}
 
 
 class Counts(Counter[str]):
@@ -153,17 +161,18 @@ class PartCounts:
         Log the counts.
 
         Raises:
-            IncompleteError: Rows were not applied, and *incomplete* is ``"raise"``.
+            IncompleteError: Rows were not applied, and *incomplete* is not ``"log"``.
         """
         log.info("%s", self.counts)
         if self.first is None:
             return
         said = f"{self.counts}. The first that was not applied is {self.first}"
-        if incomplete == "raise":
-            raise IncompleteError(
-                f"rows: not all were applied: {said} Write the table again: rows that were applied replay."
-            )
-        log.warning("%s", said)
+        if incomplete == "log":
+            log.warning("%s", said)
+            return
+        raise IncompleteError(
+            f"rows: not all were applied: {said} Write the table again: rows that were applied replay."
+        )
 
 
 class IncompleteError(InvsvcError):

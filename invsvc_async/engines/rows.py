@@ -27,18 +27,15 @@ from invsvc_async.durable.keyed_run import changed_by
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import IncompleteError, RowResult
 from invsvc_async.engines.sender import RowSender, Settings
-from invsvc_async.errors import ConfigurationError
 from invsvc_async.writes.line_names import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]  # it has none
-
-    from invsvc_async.engines.sender import Key, WriteOf
+    from invsvc_async.engines.arrow import RESULT_SCHEMA
+    from invsvc_async.engines.row_keys import Key
+    from invsvc_async.engines.sender import WriteOf
     from invsvc_async.writes.write import AnyWrite
-
-    RESULT_SCHEMA: pa.Schema
 
 __all__ = [
     "RESULT_SCHEMA",
@@ -122,23 +119,12 @@ def partition_key(write: AnyWrite) -> str:
     return thing or spec.key or spec.operation.path
 
 
-def _result_schema() -> Any:  # Any: pyarrow is untyped
-    try:
-        import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]  # as above
-    except ImportError:
-        raise ConfigurationError(
-            "RESULT_SCHEMA: needs pyarrow. Install invsvc-async with its extra 'parquet'."
-        ) from None
-    texts = {name: pa.string() for name in ("key", "verdict", "id", "message")}
-    return pa.schema({**texts, "replayed": pa.bool_(), "secret": pa.string()})
-
-
 if not TYPE_CHECKING:
 
-    def __getattr__(
-        name: str,
-    ) -> Any:  # Any: a schema of pyarrow, which is made when it is asked for
+    def __getattr__(name: str) -> Any:  # Any: a schema, for which pyarrow is imported
         if name != "RESULT_SCHEMA":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        schema = globals()[name] = _result_schema()
-        return schema
+        from invsvc_async.engines import arrow
+
+        globals()[name] = arrow.RESULT_SCHEMA
+        return arrow.RESULT_SCHEMA

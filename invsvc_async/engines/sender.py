@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
 from invsvc_async.concurrency.thread_calls import PULSE
+from invsvc_async.engines.client_checks import check_journal, check_secrets_are_kept
 from invsvc_async.engines.places import RowOptions, RowPlace
 from invsvc_async.engines.results import RowResult
+from invsvc_async.engines.row_keys import key_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
     from invsvc_async.client import Client
     from invsvc_async.engines.portals import OpenPortal
+    from invsvc_async.engines.row_keys import Key
     from invsvc_async.writes.write import AnyWrite
 
 R = TypeVar("R")
 WriteOf: TypeAlias = "Callable[[Client, R], AnyWrite]"
-Key: TypeAlias = "str | Callable[[R], object]"
 # Rows under way for each place: in doubt, waiting for another write, or finished and not yet taken.
 AHEAD: Final = 20
 _FINAL: Final = (Verdict.APPLIED, Verdict.SUPERSEDED)  # nothing is sent for these again
 _REMEMBERED: Final = (
     65_536  # latest rows, whose keys are compared with those that follow
 )
-_SHARE = "Use journal='postgresql://…', or set INVSVC_JOURNAL to it, which all workers then share."
 
 
 @attrs.frozen(kw_only=True)
@@ -227,87 +227,10 @@ async def _run(write: AnyWrite, key: str, place: RowPlace, note: str) -> RowResu
 
 async def _has_happened(write: AnyWrite) -> bool:
     """Return whether the journal has a final verdict of *write*, which an earlier run has stored."""
-    spec = write._spec  # noqa: SLF001 - as above
+    spec = write._spec  # noqa: SLF001 - the package's own
     keys = keys_of(spec.options.core.writes.journal)
     stored = await keys.outcome_of(spec.key, spec.team)
     return stored is not None and stored.verdict in _FINAL
-
-
-def key_of(row: R, key: Key[R]) -> str:
-    """
-    Return the key of *row*.
-
-    Raises:
-        InvalidRequestError: It has none.
-        ConfigurationError: The rows have no such column.
-    """
-    value = key(row) if callable(key) else _column_of(row, key)
-    # NaN is what pandas has for a key that is missing
-    if value is None or value != value:  # noqa: PLR0124
-        source = key if isinstance(key, str) else "the function"
-        raise InvalidRequestError(f"key: is missing ({source} gave {value})")
-    return str(value)
-
-
-# Any: the caller says that rows have columns
-def _column_of(row: Any, key: str) -> object:
-    """Return what *row* has in the column *key*."""
-    try:
-        return row[key]
-    except (KeyError, ValueError, TypeError):
-        raise no_column(key, _columns_of(row)) from None
-
-
-def no_column(key: str, columns: Sequence[str]) -> ConfigurationError:
-    """Return the error of a table without the column *key*."""
-    has = f", but {', '.join(map(str, columns))}" if columns else ""
-    return ConfigurationError(
-        f"key: the rows have no column {key!r}{has}. Name the column whose value is the same when the row is "
-        "sent again, or pass a function of a row."
-    )
-
-
-def _columns_of(row: object) -> list[str]:
-    if isinstance(row, Mapping):
-        return [*map(str, row)]
-    return [*map(str, getattr(row, "__fields__", ()))]  # of Spark's rows
-
-
-def check_journal(client: Client, *, several: bool) -> None:
-    """
-    Check that the client has a journal, which has to be shared if there are *several* processes.
-
-    Raises:
-        ConfigurationError: There is none, or it is a file.
-    """
-    journal: Any = client._view.core.writes.journal  # noqa: SLF001 - as above
-    if keys_of(journal) is None:
-        advice = "" if several else "Use journal='calls.db' for one process. "
-        raise ConfigurationError(
-            f"journal: the client has none, so nobody would know what was sent. {advice}{_SHARE}"
-        )
-    if several and not journal.is_shared:
-        raise ConfigurationError(
-            f"journal: a file belongs to one process, and an engine has several. {_SHARE}"
-        )
-
-
-def check_secrets_are_kept(write: AnyWrite) -> None:
-    """
-    Check that ``on_secret`` gets the secret of a webhook that *write* creates, where no result has it.
-
-    Raises:
-        ConfigurationError: The client has no ``on_secret``. The write is closed.
-    """
-    spec = write._spec  # noqa: SLF001 - as above
-    is_kept = spec.options.core.on_secret is not None
-    if is_kept or not spec.creates_webhook:
-        return
-    write.close()
-    raise ConfigurationError(
-        "on_secret: is not set, and a write creates a webhook, whose secret no result has. Make the client "
-        "with on_secret=… to keep secrets."
-    )
 
 
 def _misuse(argument: str, takes: str) -> ConfigurationError:

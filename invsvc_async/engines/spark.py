@@ -36,41 +36,36 @@ Without a function, with the format ``invsvc`` (Spark 4)::
 """
 
 # Types are checked without the engine.
-# pyright: reportMissingImports=none, reportMissingTypeStubs=none
-# pyright: reportUnknownParameterType=none, reportUntypedBaseClass=none
+# pyright: reportMissingImports=none, reportMissingTypeStubs=none, reportUnknownParameterType=none
 
 from __future__ import annotations
 
-import pkgutil
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.client import Client
-from invsvc_async.engines.results import Incomplete, PartCounts, RowResult, columns_of
+from invsvc_async.engines.results import COLUMNS, RowResult
+from invsvc_async.engines.row_keys import check_column
 from invsvc_async.engines.rows import send_part
-from invsvc_async.engines.sender import Settings, no_column
-from invsvc_async.engines.versions import require
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.engines.sender import Settings
+from invsvc_async.engines.spark_format import InvsvcDataSource, register
+from invsvc_async.engines.versions import SPARK, require
 
-require("pyspark", 4)
-import pyarrow as pa  # noqa: E402 - pyspark needs it, too
-from pyspark.sql.datasource import (  # noqa: E402 - with a version that fits
-    DataSource,
-    DataSourceArrowWriter,
-    WriterCommitMessage,
-)
+require(*SPARK)
+from invsvc_async.engines.arrow import batch_of, rows_in  # noqa: E402 - pyspark needs pyarrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from invsvc_async.engines.sender import WriteOf
-    from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["InvsvcDataSource", "register", "send_frame"]
 
-RESULTS: Final = "key string, verdict string, id string, message string, replayed boolean, secret string"
+_TYPES: Final = {str: "string", bool: "boolean"}
+RESULTS: Final = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in COLUMNS.items())
 _TAKEN: Final = 256  # results in one batch of Arrow
 
 
@@ -93,8 +88,7 @@ def send_frame(
     Raises:
         ConfigurationError: The frame has no column *key*, or an argument is of no use.
     """
-    if key not in df.columns:
-        raise no_column(key, df.columns)
+    check_column(key, df.columns)
     settings = Settings(
         write_of=write_of, key=key, concurrency=concurrency, rate=rate, several=True
     )
@@ -108,121 +102,9 @@ def _send_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Send a partition; yield its results."""
     taken: list[RowResult] = []
-    for result in send_part(_rows_of(batches), settings, client):
+    for result in send_part(rows_in(batches), settings, client):
         taken.append(result)
         if len(taken) == _TAKEN:
-            yield _batch_of(taken)
+            yield batch_of(taken)
             taken = []
-    yield _batch_of(taken)
-
-
-def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for batch in batches:
-        yield from batch.to_pylist()
-
-
-def _batch_of(results: list[RowResult]) -> pa.RecordBatch:
-    from invsvc_async.engines.rows import RESULT_SCHEMA
-
-    return pa.RecordBatch.from_pydict(columns_of(results), schema=RESULT_SCHEMA)
-
-
-# --- the format
-
-
-def register(spark: SparkSession) -> None:
-    """Make ``df.write.format("invsvc")`` known to *spark*."""
-    spark.dataSource.register(InvsvcDataSource)
-
-
-class InvsvcDataSource(DataSource):
-    """
-    The format ``invsvc``: each row is a write of one operation, whose arguments are the other columns.
-
-    Options: ``operation``, such as ``journeys.update``; ``key``, the column of keys; ``concurrency`` and
-    ``rate`` of each worker process; ``client``, as ``module:function``, which makes the client, with
-    ``on_secret``, which creates need; and ``incomplete``. A null leaves an argument out. ``save()`` raises if
-    rows were not applied, unless ``incomplete`` is ``log``; saved again, the rows that were applied replay.
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return "invsvc"
-
-    def writer(self, schema: Any, overwrite: bool) -> _FrameWriter:  # noqa: FBT001 - Spark's. Any: its type
-        """Return what writes a frame with this *schema*; nothing can be overwritten."""
-        options: Mapping[str, str] = self.options
-        for name in ("operation", "key"):
-            if not options.get(name):
-                raise ConfigurationError(
-                    f"{name}: is missing. Pass .option({name!r}, …), such as operation='journeys.update' and "
-                    "key='order'."
-                )
-        if overwrite:
-            raise ConfigurationError(
-                "mode: writes cannot be overwritten. Use .mode('append')."
-            )
-        key = options["key"]
-        if key not in schema.names:
-            raise no_column(key, schema.names)
-        rate = options.get("rate")
-        settings = Settings(
-            write_of=partial(_write_of, options["operation"], key),
-            key=key,
-            concurrency=int(options.get("concurrency", "50")),
-            rate=None if rate is None else float(rate),
-            several=True,
-            is_sink=True,
-        )
-        return _FrameWriter(
-            settings,
-            options.get("client", "invsvc_async:Client.from_env"),
-            "log" if options.get("incomplete") == "log" else "raise",
-        )
-
-
-def _write_of(
-    operation: str, key: str, client: Client, row: dict[str, Any]
-) -> AnyWrite:
-    arguments = {
-        name: value for name, value in row.items() if name != key and value is not None
-    }
-    return client.write_from({"operation": operation, "arguments": arguments})
-
-
-def _named(path: str) -> Callable[[], Client]:
-    """Return the function that *path* names, as ``module:function``."""
-    found: Callable[[], Client] = pkgutil.resolve_name(path)
-    return found
-
-
-class CountsMessage(WriterCommitMessage):
-    """What a partition tells the driver: the counts of its verdicts, and the first row not applied."""
-
-    def __init__(self, told: PartCounts) -> None:
-        self.told = told
-
-
-class _FrameWriter(DataSourceArrowWriter):
-    def __init__(
-        self,
-        settings: Settings[dict[str, Any]],
-        client: str,
-        incomplete: Incomplete,
-    ) -> None:
-        self._settings = settings
-        self._client = client
-        self._incomplete: Incomplete = incomplete
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> CountsMessage:
-        """Send a partition, in a worker."""
-        rows = _rows_of(iterator)
-        return CountsMessage(
-            PartCounts.of(send_part(rows, self._settings, _named(self._client)))
-        )
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Add up what the partitions tell, on the driver."""
-        told = [each.told for each in messages if isinstance(each, CountsMessage)]
-        PartCounts.sum(told).conclude(self._incomplete)
+    yield batch_of(taken)

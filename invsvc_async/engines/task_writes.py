@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from invsvc_async.engines.client_checks import check_journal, check_secrets_are_kept
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import RowResult
-from invsvc_async.engines.sender import check_journal, check_secrets_are_kept
 from invsvc_async.errors import ConfigurationError, KeyConflictError
 from invsvc_async.writes.write import Write
 
@@ -17,11 +17,28 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
     from invsvc_async.engines.results import Plain
+    from invsvc_async.portal import Portal
     from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.writes.write import AnyWrite
 
+T = TypeVar("T")
 _LONGEST: Final = 200  # characters of a key
 _BEGINNING: Final = 150  # that a longer one keeps
+
+
+@contextmanager
+def task_portal(make: Callable[[], Client], *, keep: bool = True) -> Generator[Portal]:
+    """
+    Lend the portal of this process for tasks, with the client that *make* makes.
+
+    With *keep* it stays open until the process ends, or needs one for another client.
+
+    Raises:
+        ConfigurationError: The client has no journal that workers share.
+    """
+    with portal_of(make, keep=keep) as lent:
+        check_journal(lent.portal.client, several=True)
+        yield lent.portal
 
 
 def client_of_process(make: Callable[[], Client]) -> Client:
@@ -31,10 +48,8 @@ def client_of_process(make: Callable[[], Client]) -> Client:
     Raises:
         ConfigurationError: It has no journal that workers share.
     """
-    with portal_of(make, keep=True) as lent:
-        client = lent.portal.client
-        check_journal(client, several=True)
-        return client
+    with task_portal(make) as portal:
+        return portal.client
 
 
 def check_call(awaitable: object) -> None:
@@ -52,10 +67,14 @@ def check_call(awaitable: object) -> None:
 
 
 @contextmanager
-def told_of_names(argument: str) -> Generator[None]:
-    """Add to the error of a key that has another write that a second write of a task needs *argument*."""
+def under_task_key(write: Write[T], key: str, argument: str) -> Generator[Write[T]]:
+    """
+    Lend *write* under the *key* of its task.
+
+    If the key has another write, the error tells that a second write of a task needs *argument* of ``send``.
+    """
     try:
-        yield
+        yield write._rekeyed(key)  # noqa: SLF001 - as above
     except KeyConflictError as error:
         error.add_note(
             "key: a second write of a task has the key of the first. Give it one of its own: "

@@ -62,37 +62,28 @@ run of the workflow (a reset, a retry of the workflow, ``continue_as_new``) star
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from invsvc_async.client import Client
-from invsvc_async.engines.again import (
-    MOST_RUNS,
-    failing_again,
-    is_overtaken,
-    seconds_before,
-)
-from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.task_writes import (
     check_call,
     client_of_process,
     task_key,
+    task_portal,
     task_result,
     task_write,
-    told_of_names,
+    under_task_key,
 )
-from invsvc_async.engines.versions import require
-from invsvc_async.errors import RateLimitedError, WriteNotAppliedError
+from invsvc_async.engines.temporal_errors import AGAIN, errors_of_temporal
+from invsvc_async.engines.versions import TEMPORAL, require
 
-require("temporalio", 1, 18)
+require(*TEMPORAL)
 from temporalio import activity  # noqa: E402 - of a version that fits
-from temporalio.common import RetryPolicy  # noqa: E402 - as above
-from temporalio.exceptions import ApplicationError  # noqa: E402 - as above
 from temporalio.plugin import SimplePlugin  # noqa: E402 - as above
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable
+    from datetime import timedelta
 
     from invsvc_async.writes.write import Write
 
@@ -100,12 +91,6 @@ __all__ = ["AGAIN", "InvsvcPlugin"]
 
 T = TypeVar("T")
 _BEATS: Final = 3  # within a heartbeat timeout
-
-AGAIN: Final[Any] = RetryPolicy(  # Any: without the engine
-    maximum_interval=timedelta(minutes=5),
-    maximum_attempts=MOST_RUNS,
-    non_retryable_error_types=[each.__name__ for each in failing_again()],
-)
 
 
 class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  # without the engine
@@ -144,8 +129,8 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
             ApplicationError: The service limits requests, and said when to come back; or a newer write has
                 overtaken this one.
         """
-        with told_of_names("name"):
-            return await self.call(write._rekeyed(_key(key, name)))  # noqa: SLF001 - not of users
+        with under_task_key(write, _key(key, name), "name") as keyed:
+            return await self.call(keyed)
 
     async def call(self, awaitable: Awaitable[T]) -> T:
         """
@@ -158,7 +143,7 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
             ApplicationError, InvsvcError: As :meth:`send`.
         """
         check_call(awaitable)
-        with _told():
+        with errors_of_temporal():
             return await self._sent(awaitable)
 
     def _own_activity(self) -> Callable[..., Any]:  # Any: plain values
@@ -167,33 +152,20 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
         async def write(line: dict[str, Any], key: str = "") -> dict[str, Any]:
             own = _key(key or str(line.get("key") or ""), "")
             described = task_write(self.client, line, own)
-            with _told():
+            with errors_of_temporal():
                 return task_result(own, await self._sent(described.outcome()))
 
         activity.defn(name="invsvc_write")(write)  # marks it
         return write
 
     async def _sent(self, writing: Awaitable[T]) -> T:
-        with portal_of(self._make, keep=True) as lent:
-            sent = asyncio.wrap_future(lent.portal.submit(writing))
+        with task_portal(self._make) as portal:
+            sent = asyncio.wrap_future(portal.submit(writing))
             try:
                 await _beating(sent)
                 return sent.result()
             finally:
                 sent.cancel()  # does nothing if it has ended
-
-
-@contextmanager
-def _told() -> Generator[None]:
-    """Raise errors that tell Temporal when to run the activity again, or not to."""
-    try:
-        yield
-    except RateLimitedError as error:
-        raise _later(error) from error
-    except WriteNotAppliedError as error:
-        if is_overtaken(error):
-            raise _final(error) from error
-        raise
 
 
 def _key(key: str, name: str) -> str:
@@ -213,24 +185,3 @@ async def _beating(sent: asyncio.Future[T]) -> None:
         await asyncio.wait({sent}, timeout=pause)
         if limit:
             activity.heartbeat()
-
-
-def _final(error: WriteNotAppliedError) -> Exception:
-    """Return the error after which Temporal does not run an activity again."""
-    final: Exception = ApplicationError(
-        str(error), type=type(error).__name__, non_retryable=True
-    )
-    return final
-
-
-def _later(error: RateLimitedError) -> Exception:
-    """Return the error by which Temporal runs an activity again when the service said."""
-    seconds = seconds_before(error, activity.info().attempt)
-    if error.retry_after is None or seconds is None:
-        return error
-    later: Exception = ApplicationError(
-        str(error),
-        type=type(error).__name__,
-        next_retry_delay=timedelta(seconds=seconds),
-    )
-    return later

@@ -15,7 +15,8 @@ pytest.importorskip("airflow.triggers.base", reason="apache-airflow is not insta
 
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
-from invsvc_async.engines import airflow
+from invsvc_async.engines import airflow_task
+from invsvc_async.engines.airflow import InvsvcWriteOperator
 from invsvc_async.engines.airflow_trigger import path_of
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -37,10 +38,10 @@ def operator(monkeypatch):
     ids = {"dag_id": "orders", "run_id": "r1", "task_id": "rename", "map_index": -1}
     context = {"ti": SimpleNamespace(**ids, max_tries=2)}
     # reaches: only a worker of Airflow has a context
-    monkeypatch.setattr(airflow, "get_current_context", lambda: context)
+    monkeypatch.setattr(airflow_task, "get_current_context", lambda: context)
 
     def make(journey, name, client=made):
-        return airflow.InvsvcWriteOperator(
+        return InvsvcWriteOperator(
             task_id="rename", operation="journeys.update", client=client, deferrable=True, key=name,
             arguments={"journey": journey, "name": name},
         )  # fmt: skip

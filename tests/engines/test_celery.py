@@ -14,10 +14,12 @@ from invsvc_async import (
 )
 from invsvc_async.testing import serving
 from tests.support.database import database
+from tests.support.free_port import free_port
 
 pytest.importorskip("celery", reason="celery is not installed")
 
 from celery import Celery
+from celery.exceptions import Retry
 
 from invsvc_async.engines.celery import KeyedTask
 
@@ -84,6 +86,17 @@ def test_task_that_is_limited(service, register):
     assert [each.target for each in service.ledger.effects("webhooks.create")] == [made]
 
 
+def test_service_that_says_when_to_come_back(service, register):
+    """Celery runs the task again then, and not before by its own backoff."""
+    service.script("webhooks.create", "429 after 60")
+    register.push_request(id="order-17", args=(URL,), called_directly=False)
+    with pytest.raises(Retry) as caught:
+        register.run(URL)
+    register.pop_request()
+    assert caught.value.when == 60
+    assert not service.ledger.effects()
+
+
 def test_task_whose_write_is_overtaken(service):
     """It fails in its first run: no further one would send its write."""
     app = Celery("tasks", broker="memory://", set_as_current=False)
@@ -113,6 +126,36 @@ def test_two_writes_of_a_task(service, register):
     assert "send(write, name=…)" in caught.value.__notes__[0]
     register.apply((f"{URL}/b", "b"), task_id="order-17", throw=True)
     assert len(service.ledger.effects("webhooks.create")) == 2
+
+
+def test_ids_with_a_slash(service, register):
+    """A second write of one task is no write of another task, whose id looks like both."""
+    register.apply((URL, "17"), task_id="customer", throw=True)
+    register.apply((f"{URL}/b",), task_id="customer/17", throw=True)
+    assert len(service.ledger.effects("webhooks.create")) == 2
+
+
+def test_database_that_is_away_at_the_first_task(service):
+    """The task runs again, as after any other error of the journal."""
+    app = Celery("tasks", broker="memory://", set_as_current=False)
+    runs = []
+
+    class Away(Quick):
+        abstract = True
+
+        @staticmethod
+        def make_client():
+            gone = f"postgresql://postgres@127.0.0.1:{free_port()}/gone"
+            return Client.from_env(journal=gone) if len(runs) < 2 else Quick.make_client()  # fmt: skip
+
+    @app.task(base=Away, bind=True, name="rename")
+    def rename(task):
+        runs.append(task.request.retries)
+        return task.send(task.client.journeys.update("jrn_1", name="May")).id
+
+    assert rename.apply((), task_id="order-17").get() == "jrn_1"
+    assert runs == [0, 1]
+    assert len(service.ledger.effects("journeys.update")) == 1
 
 
 def test_task_that_is_called_as_a_function(service, register):

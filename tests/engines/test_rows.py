@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from importlib import import_module, metadata
 from itertools import accumulate, islice
 
 import pytest
@@ -26,6 +27,7 @@ from invsvc_async import (
     JournalError,
     ReconcilePolicy,
 )
+from invsvc_async.engines import versions
 from invsvc_async.engines.again import RUN_AGAIN
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import PartCounts
@@ -180,6 +182,23 @@ def test_rows_that_are_invalid(service, client):
     assert "1 to 200 printable characters" in found["k" * 201].message
     assert "key: is missing" in found[""].message
     assert effects_of(service) == {"row-1": 1, "row-2": 1}
+
+
+def test_key_that_is_a_float_where_another_one_is_missing(service, client):
+    """A whole number is one key, as an integer and as a float; a float that may be rounded is none."""
+
+    def write_of(client, row):
+        return client.journeys.update("jrn_1", name="May")
+
+    whole, again, rounded, half = (
+        next(send_rows([{"order": order}], write_of, key="order", client=client))
+        for order in (17, 17.0, 2.0**53, 0.5)
+    )
+    assert (whole.key, again.key, half.key) == ("17", "17", "0.5")
+    assert again.replayed
+    assert rounded.verdict == "not applied"
+    assert "may stand for several numbers" in rounded.message
+    assert len(service.ledger.effects("journeys.update")) == 2
 
 
 def test_refused_rows(service, client):
@@ -684,14 +703,15 @@ def test_secrets_that_nobody_would_get(service, tmp_path):
     assert {each.verdict for each in send_part(rows(3), settings, kept)} == {"applied"}
 
 
-def test_sink_whose_rows_are_not_applied(service, client):
-    """It tells the counts, and the first such row."""
+@pytest.mark.parametrize("incomplete", ["raise", "rase"])
+def test_sink_whose_rows_are_not_applied(service, client, incomplete):
+    """It tells the counts, and the first such row; a slip of the pen does not make it silent."""
     refused = {"order": "gone", "journey": "jrn_gone"}
     results = send_rows([refused], renames, key="order", client=client)
     with pytest.raises(
         IncompleteError, match=r"1 rows: 1 refused\. The first .* gone: ref"
     ):
-        PartCounts.sum([PartCounts.of(results)]).conclude("raise")
+        PartCounts.sum([PartCounts.of(results)]).conclude(incomplete)
 
 
 def test_names_of_things(service, tmp_path):
@@ -767,6 +787,37 @@ def test_modules_without_their_engines():
     ):
         require("pytest", 9999)
     require("pytest", 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "needed"),
+    [
+        ("airflow", versions.AIRFLOW),
+        ("airflow_trigger", versions.AIRFLOW_TRIGGERER),
+        ("celery", versions.CELERY),
+        ("dask", versions.DASK),
+        ("dlt", versions.DLT),
+        ("procrastinate", versions.PROCRASTINATE),
+        ("ray", versions.RAY),
+        ("spark", versions.SPARK),
+        ("temporal", versions.TEMPORAL),
+    ],
+)
+def test_first_words_of_a_module_without_its_engine(module, needed):
+    """They name the package and the version, whatever else the module imports."""
+    package, *least = needed
+    if installed(package):
+        pytest.skip(f"{package} is installed")
+    wanted = re.escape(f"{package}>={'.'.join(map(str, least))}")
+    with pytest.raises(ConfigurationError, match=f"is not installed.*'{wanted}'"):
+        import_module(f"invsvc_async.engines.{module}")
+
+
+def installed(package):
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def test_what_is_imported():

@@ -106,6 +106,11 @@ def test_format(service, spark):
         bad.write.format("invsvc").option("key", "order").mode("append").save()
     with pytest.raises(Exception, match="writes cannot be overwritten"):
         bad.write.format("invsvc").options(**options).mode("overwrite").save()
+    for name, wrong in {"concurrency": "many", "rate": "slow"}.items():
+        with pytest.raises(Exception, match=f"{name}: takes .* not '{wrong}'"):
+            bad.write.format("invsvc").options(**options, **{name: wrong}).mode(
+                "append"
+            ).save()
 
 
 def test_program_of_the_docstring(patch, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from invsvc_async import (
     Client,
     KeyConflictError,
+    RateLimitedError,
     ReconcilePolicy,
     SecretLostError,
     ValidationFailedError,
@@ -21,6 +22,8 @@ from tests.support.waiting import until
 pytest.importorskip("temporalio", reason="temporalio is not installed")
 
 from temporalio import activity
+from temporalio.api.failure.v1 import Failure
+from temporalio.converter import DefaultFailureConverter, DefaultPayloadConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -137,6 +140,19 @@ async def test_service_that_says_when_to_come_back(service, register):
     assert caught.value.next_retry_delay == timedelta(seconds=7)
     assert not caught.value.non_retryable
     assert not targets(service)
+
+
+async def test_service_that_does_not_say_when_to_come_back(service, register):
+    """The error is that of the client, which Temporal can store; its policy says when to run it again."""
+    service.script("webhooks.create", "429 credits")
+    with pytest.raises(RateLimitedError) as caught:
+        await environment().run(register, URL)
+    failure = Failure()
+    DefaultFailureConverter().to_failure(
+        caught.value, DefaultPayloadConverter(), failure
+    )
+    assert failure.application_failure_info.type == "RateLimitedError"
+    assert not failure.application_failure_info.non_retryable
 
 
 async def test_activity_whose_write_is_overtaken(service, invsvc):

@@ -116,16 +116,19 @@ def test_code_of_users(tool, tmp_path):
 OF_ENGINES = {
     "airflow.InvsvcHook",
     "airflow.InvsvcWriteOperator",
+    "airflow_hook.InvsvcHook",
+    "airflow_operator.InvsvcWriteOperator",
     "airflow_trigger.InvsvcWriteTrigger",
     "celery.KeyedTask",
     "procrastinate._RunAgain",
     "temporal.InvsvcPlugin",
     "ray.InvsvcDatasink",
-    "spark.CountsMessage",
     "spark.InvsvcDataSource",
-    "spark.InvsvcDataSource.writer",
-    "spark._FrameWriter",
-    "spark._FrameWriter.write",
+    "spark_writer.CountsMessage",
+    "spark_format.InvsvcDataSource",
+    "spark_format.InvsvcDataSource.writer",
+    "spark_writer.FrameWriter",
+    "spark_writer.FrameWriter.write",
 }
 
 
