@@ -25,12 +25,19 @@ def key_of(row: R, key: Key[R]) -> str:
     """
     value = key(row) if callable(key) else _column_of(row, key)
     source = key if isinstance(key, str) else "the function"
-    # NaN is what pandas has for a key that is missing
-    if value is None or value != value:  # noqa: PLR0124
+    if value is None or _is_missing(value):
         raise InvalidRequestError(f"key: is missing ({source} gave {value})")
     if isinstance(value, float):
         return _key_of_float(value, source)
     return str(value)
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether *value* is what pandas has for a key that is missing: NaN, or NA."""
+    try:
+        return bool(value != value)  # noqa: PLR0124
+    except TypeError:  # of NA, nothing is true or false
+        return True
 
 
 def _key_of_float(value: float, source: str) -> str:

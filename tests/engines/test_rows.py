@@ -172,6 +172,7 @@ def test_rows_that_are_invalid(service, client):
         {"order": "k" * 201},
         {"order": None},
         {"order": float("nan")},
+        {"order": NA()},
     ]
     results = list(send_rows(given, write_of, key="order", client=client))
     found = {each.key: each for each in results if each.verdict != "applied"}
@@ -320,6 +321,18 @@ def most_in_flight(service):
     steps = [(each.received_at, 1) for each in entries]
     steps += [(each.ended_at, -1) for each in entries]
     return max(accumulate(step for _, step in sorted(steps)))
+
+
+class NA:
+    """Stands in for the value of pandas that is missing: it compares to nothing, and is not false."""
+
+    def __ne__(self, other):
+        return self
+
+    __hash__ = None
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
 
 
 @pytest.mark.parametrize("lost", [0, 12])
