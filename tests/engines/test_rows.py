@@ -177,7 +177,7 @@ def test_rows_that_are_invalid(service, client):
     results = list(send_rows(given, write_of, key="order", client=client))
     found = {each.key: each for each in results if each.verdict != "applied"}
 
-    assert Counter(each.verdict for each in results) == {"applied": 2, "not applied": 5}
+    assert Counter(each.verdict for each in results) == {"applied": 2, "not applied": 6}
     assert "has another write in the journal" in found["row-0"].message
     assert "url" in found["bad-url"].message
     assert "1 to 200 printable characters" in found["k" * 201].message
