@@ -158,6 +158,18 @@ def test_secrets_with_a_hook(service, tmp_path):
     assert all("on_secret has had" in each.message for each in results.values())
 
 
+class NA:
+    """Stands in for the value of pandas that is missing: it compares to nothing, and is not false."""
+
+    def __ne__(self, other):
+        return self
+
+    __hash__ = None
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
 def test_rows_that_are_invalid(service, client):
     """Each is a result with its message, and the other rows are sent."""
 
@@ -321,18 +333,6 @@ def most_in_flight(service):
     steps = [(each.received_at, 1) for each in entries]
     steps += [(each.ended_at, -1) for each in entries]
     return max(accumulate(step for _, step in sorted(steps)))
-
-
-class NA:
-    """Stands in for the value of pandas that is missing: it compares to nothing, and is not false."""
-
-    def __ne__(self, other):
-        return self
-
-    __hash__ = None
-
-    def __bool__(self):
-        raise TypeError("boolean value of NA is ambiguous")
 
 
 @pytest.mark.parametrize("lost", [0, 12])
