@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.engines.row_keys import check_column
 from invsvc_async.engines.sender import Settings
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["InvsvcDataSource", "register"]
+
+OPTIONS: Final = frozenset(
+    ("operation", "key", "concurrency", "rate", "client", "incomplete")
+)
 
 
 def register(spark: SparkSession) -> None:
@@ -56,12 +60,22 @@ class InvsvcDataSource(DataSource):
                 "mode: writes cannot be overwritten. Use .mode('append')."
             )
         options: Mapping[str, str] = self.options
+        _check_names(options)
         settings = _settings_of(options)
         check_column(options["key"], schema.names)
         return FrameWriter(
             settings,
             options.get("client", "invsvc_async:Client.from_env"),
             "log" if options.get("incomplete") == "log" else "raise",
+        )
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    """Check that all *options* are known: one that is misspelt would be ignored."""
+    # Spark knows options without regard to case
+    if unknown := sorted({name.lower() for name in options} - OPTIONS):
+        raise ConfigurationError(
+            f"{unknown[0]}: is no option of the format invsvc. Its options are {', '.join(sorted(OPTIONS))}."
         )
 
 

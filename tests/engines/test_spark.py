@@ -111,6 +111,8 @@ def test_format(service, spark):
             bad.write.format("invsvc").options(**options, **{name: wrong}).mode(
                 "append"
             ).save()
+    with pytest.raises(Exception, match="rat: is no option of the format invsvc"):
+        bad.write.format("invsvc").options(**options, rat="9").mode("append").save()
 
 
 def test_program_of_the_docstring(patch, tmp_path):
