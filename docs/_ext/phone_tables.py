@@ -47,9 +47,9 @@ def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
                 if len(title) + len(text) <= SHORT:
                     entry["classes"].append("short")
                 if title and text:
-                    entry[0].insert(
-                        0, nodes.inline("", f"{title}: ", classes=["column"])
-                    )
+                    sign = "" if title.endswith("?") else ":"
+                    label = nodes.inline("", f"{title}{sign} ", classes=["column"])
+                    entry[0].insert(0, label)
 
 
 def _width_of_words(rows: list[nodes.row]) -> int:
