@@ -80,22 +80,26 @@ class Listing(NamedTuple):
 
     def table(self, *, namespace: bool, on_terminal: bool = False) -> TableView:
         """Return the writes as a table, with or without their namespace."""
-        names = ["namespace"] if namespace else []
-        names += ["key", "operation", "thing", "state"]
-        for name in ("labels", "due_at"):
-            if any(name in row for row in self.rows):
-                names.append(name)
-        names += ["attempts", "age", "told"]
+        names = self._columns(namespace=namespace)
         rows = self.rows
         if on_terminal:
             names = [name.replace("due_at", "due_in") for name in names]
             names.sort(key=_ON_TERMINAL.index)
-            rows = [_short(row) for row in rows]
+            rows = [*map(_short, rows)]
         return TableView(
             titles=[*map(_title_of, names)],
             rows=[_cells(row, names) for row in rows],
             right=[place for place, name in enumerate(names) if name in _NUMBERS],
         )
+
+    def _columns(self, *, namespace: bool) -> list[str]:
+        """Return the members of the rows that are shown."""
+        names = ["namespace"] if namespace else []
+        names += ["key", "operation", "thing", "state"]
+        for name in ("labels", "due_at"):
+            if any(name in row for row in self.rows):
+                names.append(name)
+        return [*names, "attempts", "age", "told"]
 
     @property
     def has_namespaces(self) -> bool:

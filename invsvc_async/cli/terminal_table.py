@@ -76,7 +76,8 @@ def print_table(
     if wide:
         out.width = max(out.width, _width_of(widths))
     fitting = _fitting(columns, out.width)
-    if fitting < (enough or len(columns) / 2):
+    least = enough or len(columns) / 2
+    if fitting < least:
         _print_rows_as_fields(out, columns)
         return []
     shown_columns = columns[:fitting]
