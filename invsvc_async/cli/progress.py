@@ -18,6 +18,8 @@ from contextlib import (
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
+
 from invsvc_async.cli.output import age, as_json, console, is_terminal, note, say
 from invsvc_async.cli.visible_text import visible
 from invsvc_async.errors import InvsvcError
@@ -185,25 +187,35 @@ def _paused(progress: Progress) -> str:
 
 
 class _Amounts(NamedTuple):
-    """How many writes of a store are in which state; the open ones include those that are *not_due*."""
+    """
+    How many writes of a store are in which state; the open ones include those that are *not_due*.
+
+    While rows of the application's file are moved into the store, some are in both for a moment: then no more
+    are open than counted.
+    """
 
     summary: Summary
     not_due: int
+    is_moving: bool
+
+    @property
+    def open(self) -> int:
+        """How many have no verdict."""
+        return self.summary.to_do + self.summary.sending
 
     @property
     def is_busy(self) -> bool:
         """Whether there is something to send now, or to wait for."""
-        return self.summary.to_do + self.summary.sending > self.not_due
+        return self.open > self.not_due
 
     def __str__(self) -> str:
-        summary = self.summary
-        words = f"{summary.to_do + summary.sending:,} open"
+        words = f"{'at most ' if self.is_moving else ''}{self.open:,} open"
         waiting = "or more not due" if self.not_due >= _MOST_NOT_DUE else "not due"
-        parts = {"sending": summary.sending, waiting: self.not_due}
+        parts = {"sending": self.summary.sending, waiting: self.not_due}
         if told := [f"{count:,} {name}" for name, count in parts.items() if count]:
             words += f" ({', '.join(told)})"
-        if summary.verdicts:
-            words += f"; {_verdicts_in(summary.verdicts)}"
+        if self.summary.verdicts:
+            words += f"; {_verdicts_in(self.summary.verdicts)}"
         return words
 
 
@@ -211,9 +223,15 @@ async def _amounts_of(entries: Entries) -> _Amounts:
     from invsvc_async.batch.entries import summary_of
     from invsvc_async.durable.entries import not_due
 
+    before = await entries.waiting()
     summary = await summary_of(entries)
-    waiting = await not_due(entries, _MOST_NOT_DUE)
-    return _Amounts(summary, waiting.many)
+    after = await entries.waiting()
+    moved = max(before - after, 0)  # some perhaps after the store was counted
+    return _Amounts(
+        summary=attrs.evolve(summary, to_do=summary.to_do + moved),
+        not_due=(await not_due(entries, _MOST_NOT_DUE)).many,
+        is_moving=max(before, after) > 0,
+    )
 
 
 @asynccontextmanager
