@@ -232,7 +232,7 @@ def working(service, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
     @asynccontextmanager
-    async def run_on(screen, place):
+    async def run_on(screen, place, *, hangs=True):
         with contextlib.redirect_stderr(screen):
             task = asyncio.create_task(
                 work(place, sending=SendingOptions(no_secrets=True))
@@ -241,7 +241,9 @@ def working(service, monkeypatch):
                 await until(lambda: "press Ctrl-C to leave" in screen.getvalue())
                 yield
             finally:
-                for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+                if hangs:  # so that it is there for the second signal
+                    await until(lambda: "stopping: " in screen.getvalue())
                     signal.raise_signal(signal.SIGINT)
                 await task
 
@@ -309,7 +311,7 @@ async def test_progress_while_there_is_nothing_to_do(
     async with refused_one(service, place) as (outbox, client):
         await enqueued_later(outbox, client, service, "later")
     screen = io.StringIO()
-    async with working(screen, place):
+    async with working(screen, place, hangs=False):
         await until(lambda: len(looks) > 15)
         lines = screen.getvalue().splitlines()
     # the row of the one that is not due is moved first, which may be told
