@@ -1,8 +1,8 @@
 """
 Async client for an invoicing, payments and integrations service.
 
-It determines what happened to every write, even if the answer is lost.  All public names are here; each is
-imported when it is first used.
+It determines what happened to every write, even if the answer is lost.  The names that programs begin with
+are here; each is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -67,12 +67,15 @@ if TYPE_CHECKING:
     from invsvc_async.writes.write import Write as Write
 else:
     _MODULES = ("errors", "events", "models", "readers", "simulator", "testing")
-    _NAMES = {  # beside the errors and the models
+    _NAMES = {  # beside the errors; models can be imported from here without being listed
         "api.event_types": "EventType",
         "batch": "Batch",
         "client": "Client",
         "codec": "enc_hook unstructure",
         "codec.envelope": "Envelope",
+        "models": "Customer DbtableTables DbtableWebhooks Deleted DownloadRequest Health Invoice Journey"
+        " Page PaymentLink Preferences ReminderOperation RetentionFile SheetConnection Team UNSET Unset"
+        " User Webhook WebhookList",
         "outbox": "Outbox",
         "portal": "Portal",
         "reads.pages": "Pages",
@@ -85,13 +88,11 @@ else:
     }
 
     @cache
-    def _modules() -> dict[str, str]:
-        """Return the module of each name; a program that only loads the plugin of pytest needs none."""
-        from invsvc_async import errors, models
+    def _listed() -> dict[str, str]:
+        """Return the module of each name in ``__all__``; who only loads the plugin of pytest needs none."""
+        from invsvc_async import errors
 
         return {
-            # whose EventType is an enumeration
-            **dict.fromkeys(models.__all__, "models"),
             **dict.fromkeys(errors.__all__, "errors"),
             **{
                 name: module
@@ -100,12 +101,20 @@ else:
             },
         }
 
+    @cache
+    def _modules() -> dict[str, str]:
+        """Return the module of each name that can be imported from here."""
+        from invsvc_async import models
+
+        # whose EventType is an enumeration
+        return {**dict.fromkeys(models.__all__, "models"), **_listed()}
+
     def __getattr__(name: str) -> object:
         found: object
         if name in _MODULES:
             found = import_module(f"{__name__}.{name}")
         elif name == "__all__":
-            found = sorted({*_modules(), *_MODULES, "__version__"})
+            found = sorted({*_listed(), *_MODULES, "__version__"})
         elif not name.startswith("_") and name in _modules():
             found = getattr(import_module(f"{__name__}.{_modules()[name]}"), name)
         else:

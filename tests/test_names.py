@@ -13,6 +13,16 @@ import pytest
 import invsvc_async
 from invsvc_async import models
 
+# Of 0.1.0's names at the top: models inside others, and their enumerations.
+INSIDE_OTHERS = {
+    "Address", "Automation", "Brand", "ClonedFrom", "DbtableConnection", "DbtableScope",
+    "DownloadPackage", "Edge", "Efos", "EmailSettings", "HistoricalReferences", "Integration",
+    "InvoiceItem", "InvoiceStamp", "InvoiceStatus", "JourneyGraph", "JourneyOrigin", "JourneyStats",
+    "JourneyStatus", "Member", "Meta", "MethodType", "Model", "Node", "NodeData", "PausedReason",
+    "Periodicity", "Position", "RelatedDocuments", "SatState", "SheetMapping", "SyncSummary",
+    "SyncTotals", "TeamSettings", "Viewport", "WebhookStatus",
+}  # fmt: skip
+
 
 def shown(package):
     """Return the name and module of each import that only type checkers see; a folder's module is its own."""
@@ -30,8 +40,27 @@ def shown(package):
 
 @pytest.mark.parametrize("package", [invsvc_async, models])
 def test_names_shown_to_type_checkers_are_those_that_are_exported(package):
-    """What is loaded at the first use is what the modules themselves list."""
-    assert shown(package).keys() == {*package.__all__} - {"__version__"}
+    """What is loaded at the first use is what the modules themselves list; all models are shown at the top, too."""
+    exported = {*package.__all__, *models.__all__}
+
+    assert shown(package).keys() == exported - {"__version__"}
+
+
+def test_names_at_the_top_are_those_that_programs_begin_with():
+    """What stands inside other models has its home in ``models``, and neither ``dir`` nor ``*`` brings it."""
+    listed = {*invsvc_async.__all__}
+
+    assert len(listed) < 100
+    assert [*listed & INSIDE_OTHERS] == []
+    assert {*dir(invsvc_async)} == listed
+    assert {*models.__all__} >= INSIDE_OTHERS
+
+
+@pytest.mark.parametrize("name", sorted(INSIDE_OTHERS))
+def test_name_that_0_1_0_had_at_the_top(name):
+    """It is still imported from there, and is the same class, so that pickles do not change."""
+    assert getattr(invsvc_async, name) is getattr(models, name)
+    assert name not in dir(invsvc_async)
 
 
 @pytest.mark.parametrize(("name", "module"), shown(invsvc_async).items())

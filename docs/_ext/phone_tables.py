@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 LONGEST = 110  # characters of a row that a phone shows as one
 MOST = 4  # columns of a table that a phone shows as one
+WIDEST = (
+    48  # characters of the longest words of all columns, with gaps, that fit a phone
+)
+NARROWEST = 10  # characters of a column
+GAP = 2  # characters between columns
 SHORT = 30  # characters of a cell beside which another one fits
 NUMBER = re.compile(r"[<>≤≥+-]? ?\d.{0,15}")  # with its unit, or a range
 
@@ -32,7 +37,8 @@ def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
             continue
         titles = [entry.astext() for entry in head[0]]
         has_long_row = max(len(row.astext()) for row in body) >= LONGEST
-        if len(titles) <= MOST and not has_long_row:
+        has_long_words = _width_of_words([*head, *body]) > WIDEST
+        if len(titles) <= MOST and not (has_long_row or has_long_words):
             continue
         table["classes"].append("cards")
         for row in body:
@@ -41,9 +47,23 @@ def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
                 if len(title) + len(text) <= SHORT:
                     entry["classes"].append("short")
                 if title and text:
-                    entry[0].insert(
-                        0, nodes.inline("", f"{title}: ", classes=["column"])
-                    )
+                    sign = "" if title.endswith("?") else ":"
+                    label = nodes.inline("", f"{title}{sign} ", classes=["column"])
+                    entry[0].insert(0, label)
+
+
+def _width_of_words(rows: list[nodes.row]) -> int:
+    """Return how many characters the columns need beside each other if no word is broken."""
+    longest = [
+        max(len(word) for entry in column for word in _words_in(entry.astext()))
+        for column in zip(*rows, strict=True)
+    ]
+    return sum(max(each, NARROWEST) + GAP for each in longest)
+
+
+def _words_in(text: str) -> list[str]:
+    """Return the parts of a cell that are not broken; a number is one, with its unit."""
+    return [text] if NUMBER.fullmatch(text) else ["", *text.split()]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -216,13 +216,20 @@ def table(
     *,
     right: Sequence[int] = (),
     wide: bool = False,
+    enough: int = 0,
 ) -> None:
-    """Print *rows*: a table on a terminal, which *wide* ones may exceed, or else tab-separated lines."""
+    """
+    Print *rows*: a table on a terminal, which *wide* ones may exceed, or else tab-separated lines.
+
+    The first *enough* columns make a table; by default half of them do.
+    """
     if is_terminal(sys.stdout):
         from invsvc_async.cli.terminal_table import print_table
 
         told = [[*map(visible, row)] for row in rows]
-        if left_out := print_table(console(), titles, told, right=right, wide=wide):
+        if left_out := print_table(
+            console(), titles, told, right=right, wide=wide, enough=enough
+        ):
             note(f"a wider terminal shows {', '.join(left_out)}, too")
         return
     for row in (titles, *rows):

@@ -9,23 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import attrs
 
 from invsvc_async.cli.output import age, as_json, console, is_terminal, note, say
 from invsvc_async.cli.visible_text import visible
+from invsvc_async.errors import InvsvcError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
     from rich.text import Text
 
-    from invsvc_async.batch import Progress
+    from invsvc_async.batch import Progress, Summary
+    from invsvc_async.cli.store_options import StoreOptions
     from invsvc_async.client import Client
+    from invsvc_async.durable.entries import Entries
+    from invsvc_async.reconcile.enums import Verdict
     from invsvc_async.transport.client_core import DecisionReport
 
 _EVERY = 10.0  # s between lines of progress
+_LOOK_EVERY = 1.0  # s between looks at a store, on a terminal
+_MOST_NOT_DUE = 10_000  # writes whose time has not come that are counted
 _SILENCE = 1.0  # s before the spinner appears
 _DOUBT = "the answer is ambiguous: reading the state (Ctrl-C stores the intent for `invsvc settle`)"
 _STEPS = {
@@ -145,8 +158,7 @@ def _whole(progress: Progress, total: int) -> str:
 def _this_run(progress: Progress) -> str:
     parts = [f"this run: {progress.done:,}, {progress.rate:,.0f}/s"]
     if progress.verdicts:
-        counts = sorted(progress.verdicts.items())
-        parts.append(", ".join(f"{count:,} {verdict}" for verdict, count in counts))
+        parts.append(_verdicts_in(progress.verdicts))
     if progress.skipped:
         parts.append(f"{progress.skipped:,} were done before")
     if progress.settling:
@@ -158,11 +170,115 @@ def _this_run(progress: Progress) -> str:
     return "; ".join(parts)
 
 
+def _verdicts_in(verdicts: Mapping[Verdict, int]) -> str:
+    return ", ".join(
+        f"{count:,} {verdict}" for verdict, count in sorted(verdicts.items())
+    )
+
+
 def _paused(progress: Progress) -> str:
     words = f"paused: {progress.paused}"
     if progress.next_probe is None:
         return words
     return f"{words}, next probe in {progress.next_probe:.0f} s"
+
+
+# --- stores from which a command sends until it is interrupted
+
+
+class _Amounts(NamedTuple):
+    """
+    How many writes of a store are in which state; the open ones include those that are *not_due*.
+
+    While rows of the application's file are moved into the store, some are in both for a moment: then no more
+    are open than counted.
+    """
+
+    summary: Summary
+    not_due: int
+    is_moving: bool
+
+    @property
+    def open(self) -> int:
+        """How many have no verdict."""
+        return self.summary.to_do + self.summary.sending
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something to send now, or to wait for."""
+        return self.open > self.not_due
+
+    def __str__(self) -> str:
+        words = f"{'at most ' if self.is_moving else ''}{self.open:,} open"
+        waiting = "or more not due" if self.not_due >= _MOST_NOT_DUE else "not due"
+        parts = {"sending": self.summary.sending, waiting: self.not_due}
+        if told := [f"{count:,} {name}" for name, count in parts.items() if count]:
+            words += f" ({', '.join(told)})"
+        if self.summary.verdicts:
+            words += f"; {_verdicts_in(self.summary.verdicts)}"
+        return words
+
+
+async def _amounts_of(entries: Entries) -> _Amounts:
+    from invsvc_async.batch.entries import summary_of
+    from invsvc_async.durable.entries import not_due
+
+    before = await entries.waiting()
+    summary = await summary_of(entries)
+    after = await entries.waiting()
+    moved = max(before - after, 0)  # some perhaps after the store was counted
+    return _Amounts(
+        summary=attrs.evolve(summary, to_do=summary.to_do + moved),
+        not_due=(await not_due(entries, _MOST_NOT_DUE)).many,
+        is_moving=max(before, after) > 0,
+    )
+
+
+@asynccontextmanager
+async def store_progress(at: StoreOptions) -> AsyncGenerator[None]:
+    """
+    Tell, while the block sends the writes of a store, how many are open and done; not as JSON.
+
+    They are read beside the block, as others would: what is told is stored. While the database is away,
+    nothing is told here, and the log says why.
+    """
+    if as_json.get():
+        yield
+        return
+    telling = asyncio.create_task(_tell_of_store(at))
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.wait([telling])
+
+
+async def _tell_of_store(at: StoreOptions) -> None:
+    tell = _show_amounts if is_terminal(sys.stderr) else _say_amounts
+    while True:
+        with suppress(InvsvcError):
+            async with at.opened(reading=True) as entries:
+                await tell(entries, at.kind.name)
+        await asyncio.sleep(_EVERY)
+
+
+async def _show_amounts(entries: Entries, name: str) -> None:
+    """Show the amounts below all else that is printed, until cancelled."""
+    with console(stderr=True).status("", spinner_style="none") as status:
+        while True:
+            status.update(f"{name}: {await _amounts_of(entries)}")
+            await asyncio.sleep(_LOOK_EVERY)
+
+
+async def _say_amounts(entries: Entries, name: str) -> None:
+    """Print the amounts every ten seconds, unless there is nothing to do and nothing has changed."""
+    said = await _amounts_of(entries)
+    while True:
+        await asyncio.sleep(_EVERY)
+        now = await _amounts_of(entries)
+        if now.is_busy or now != said:
+            note(f"{name}: {now}")
+        said = now
 
 
 # --- spinners

@@ -36,15 +36,16 @@ _TITLES: Final = {
     "told": "acknowledged",
 }
 UNACKNOWLEDGED: Final = "unacknowledged"
+_NUMBERS: Final = {"attempts", "age", "due_in"}
 # On a terminal that is too narrow the last ones are left out.
 _ON_TERMINAL: Final = (
     "namespace",
     "key",
     "operation",
     "state",
-    "due_at",
     "attempts",
     "age",
+    "due_in",
     "told",
     "thing",
     "labels",
@@ -79,19 +80,26 @@ class Listing(NamedTuple):
 
     def table(self, *, namespace: bool, on_terminal: bool = False) -> TableView:
         """Return the writes as a table, with or without their namespace."""
+        names = self._columns(namespace=namespace)
+        rows = self.rows
+        if on_terminal:
+            names = [name.replace("due_at", "due_in") for name in names]
+            names.sort(key=_ON_TERMINAL.index)
+            rows = [*map(_short, rows)]
+        return TableView(
+            titles=[*map(_title_of, names)],
+            rows=[_cells(row, names) for row in rows],
+            right=[place for place, name in enumerate(names) if name in _NUMBERS],
+        )
+
+    def _columns(self, *, namespace: bool) -> list[str]:
+        """Return the members of the rows that are shown."""
         names = ["namespace"] if namespace else []
         names += ["key", "operation", "thing", "state"]
         for name in ("labels", "due_at"):
             if any(name in row for row in self.rows):
                 names.append(name)
-        names += ["attempts", "age", "told"]
-        if on_terminal:
-            names.sort(key=_ON_TERMINAL.index)
-        return TableView(
-            titles=[*map(_title_of, names)],
-            rows=[_cells(row, names) for row in self.rows],
-            right=[names.index("attempts"), names.index("age")],
-        )
+        return [*names, "attempts", "age", "told"]
 
     @property
     def has_namespaces(self) -> bool:
@@ -196,6 +204,25 @@ def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
         "told": "" if is_acknowledged else f"no{error}",
     }
     return ["" if words.get(name) is None else str(words[name]) for name in names]
+
+
+def _short(row: WireObject) -> WireObject:
+    """
+    Return *row* as a list on a terminal shows it, which has one line for each write.
+
+    Of a resource, the id is enough beside the operation. Of the error of ``on_result``, the class is shown:
+    ``show`` has the words, and the time at which a write is due.
+    """
+    short = dict(row)
+    kind, _, id_ = (row["thing"] or "").removeprefix("/").partition("/")
+    if kind == row["operation"].partition(".")[0] and "/" not in id_:
+        short["thing"] = id_
+    if "due_at" in row:
+        due = datetime.fromisoformat(row["due_at"]).timestamp()
+        short["due_in"] = age(max(due - time.time(), 0.0))
+    if "last_error" in row:
+        short["last_error"] = row["last_error"].partition(":")[0]
+    return short
 
 
 def _title_of(name: str) -> str:

@@ -61,20 +61,23 @@ def print_table(
     *,
     right: Sequence[int],
     wide: bool,
+    enough: int = 0,
 ) -> list[str]:
     """
     Print *rows* as a table without the columns that are empty; return the titles that did not fit.
 
     Columns of ids, times and numbers are never wrapped; the other ones are, from the widest on.  If that is
-    not enough, the last ones are left out.  If that were more than half of them, each row is printed as one
-    line for each field.  *wide* rows have all columns, and may be longer than the terminal's.
+    not enough, the last ones are left out.  If the first *enough* columns do not fit, by default half of
+    them, each row is printed as one line for each field.  *wide* rows have all columns, and may be longer
+    than the terminal's.
     """
     columns = _columns(titles, rows, right)
     widths = [each.width for each in columns]
     if wide:
         out.width = max(out.width, _width_of(widths))
     fitting = _fitting(columns, out.width)
-    if fitting < len(columns) / 2:
+    least = enough or len(columns) / 2
+    if fitting < least:
         _print_rows_as_fields(out, columns)
         return []
     shown_columns = columns[:fitting]
@@ -128,7 +131,8 @@ def _columns(
 def _print_rows_as_fields(out: Console, columns: Sequence[_Column]) -> None:
     titles = [each.title for each in columns]
     for row in zip(*(each.cells for each in columns), strict=True):
-        print_fields(out, list(zip(titles, row, strict=True)))
+        fields = zip(titles, row, strict=True)
+        print_fields(out, [(title, cell) for title, cell in fields if cell])
         out.print()
 
 

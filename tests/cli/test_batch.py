@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import signal
@@ -12,11 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from invsvc_async import JournalError
+from invsvc_async import Batch, JournalError
 from invsvc_async.batch import file_check
 from invsvc_async.cli.app import run
+from invsvc_async.cli.commands import batch as commands
 from invsvc_async.cli.secrets_file import SecretsFile
+from tests.batch.conftest import client_of
 from tests.support.database import database
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 SIGNALS = [
@@ -495,6 +500,27 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
     assert min(map(len, secrets)) > 0
     assert sum(map(len, secrets)) == service.arrivals("webhooks.create") == 150
     assert b"Traceback" not in err
+
+
+async def test_progress_of_a_worker(service, here, monkeypatch):
+    """It tells what is open and done in the whole batch, whoever does it, if that has changed."""
+    monkeypatch.setattr("invsvc_async.cli.progress._EVERY", 0.01)
+    journal = database().journal("worker_progress", silence=60)
+    # reaches: the command line would run it in a thread, where no signal can end it
+    options = commands._BatchSending(no_secrets=True)
+    screen = io.StringIO()
+    with contextlib.redirect_stderr(screen):
+        working = asyncio.create_task(commands.worker(journal, options=options))
+        await until(lambda: "waiting for work" in screen.getvalue())
+        async with client_of(service) as client, Batch.open(journal, client) as batch:
+            writes = [
+                client.webhooks.delete(service.seed_webhook().id) for _ in range(3)
+            ]
+            async for _ in batch.run(writes):
+                pass
+            await until(lambda: "batch: 0 open; 3 applied" in screen.getvalue())
+        signal.raise_signal(signal.SIGINT)
+        assert await working == 0
 
 
 async def test_worker_of_a_file(invsvc, here):

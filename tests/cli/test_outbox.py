@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import logging
+import re
 import secrets
 import signal
 import time
@@ -15,11 +18,15 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Outbox, Verdict
+from invsvc_async.batch.entries import summary_of
 from invsvc_async.cli.app import run
+from invsvc_async.cli.commands.outbox import work
+from invsvc_async.cli.options import SendingOptions
 from invsvc_async.durable.entries import not_due
+from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
-from tests.cli.conftest import ENVIRONMENT, child, printed
+from tests.cli.conftest import ENVIRONMENT, Terminal, child, printed
 from tests.golden.loading import golden
 from tests.outbox.conftest import (
     enqueue,
@@ -129,6 +136,34 @@ async def test_list_on_a_narrow_terminal(service, place, monkeypatch):
     assert "a wider terminal shows resource, too" in text
 
 
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("place", ["SQLite"], indirect=True)
+async def test_list_has_one_line_for_each_write(service, place, monkeypatch, width):
+    """Also beside labels, errors of ``on_result`` and writes that are not due; ids stay whole."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+    keys = [f"order-2026-00001{number}" for number in range(5)]
+    async with refused_one(service, place) as (outbox, client):
+        entry = await outbox_entries(outbox).entry("refused")
+        await outbox_entries(outbox).facts.put(
+            f"untold {entry.done_at} refused", "OSError: the vault is away for now"
+        )
+        await enqueued_later(outbox, client, service, "later")
+        for key in keys:
+            write = update(client, service, key)
+            await enqueue(outbox, write.keyed(key, labels={"customer": "c-4711"}))
+    text = await asyncio.to_thread(printed, run, ["outbox", "list", place])
+    lines = text.splitlines()
+    first = next(at for at, line in enumerate(lines) if "refused" in line)
+    rows = lines[first : first + 2 + len(keys)]
+    assert [row.split()[0] for row in rows] == ["refused", "later", *keys]
+    assert re.search(r" to do +0 .*2[34] h( |$)", rows[1])
+    if width == 120:
+        assert re.search(r"no: OSError +wh_\w{24} *$", rows[0])
+        assert "a wider terminal shows labels, too" in text
+
+
 async def sending(place, client, service, folder):
     """Start `invsvc outbox work` on a place with one write, which has arrived at the service."""
     async with Outbox.open(place, client) as outbox:
@@ -170,7 +205,7 @@ async def test_work_sends_until_interrupted(service, place, tmp_path, number):
 
 @pytest.mark.parametrize("place", ["SQLite"], indirect=True)
 async def test_work_in_words(service, place, tmp_path):
-    """It says where the progress is shown, what it waits for after Ctrl-C, and that it has stopped."""
+    """It says where more is shown, what it waits for after Ctrl-C, and that it has stopped."""
     async with client_of(service) as client, Outbox.open(place, client):
         pass
     own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
@@ -182,9 +217,105 @@ async def test_work_in_words(service, place, tmp_path):
     out, errors = await asyncio.to_thread(working.communicate)
     stopping, stopped = errors.splitlines()
     assert (working.returncode, out) == (0, "")
-    assert "`invsvc outbox watch` shows the progress" in first
+    assert "`invsvc outbox watch` shows more" in first
     assert stopping.startswith("stopping: ")
     assert stopped == "stopped: the next process sends or settles what is open"
+
+
+@pytest.fixture
+def working(service, monkeypatch):
+    """Run `invsvc outbox work` in this loop; looks at the outbox, and lines about it, come at once."""
+    monkeypatch.setattr("invsvc_async.cli.progress._EVERY", 0.01)
+    monkeypatch.setattr("invsvc_async.cli.progress._LOOK_EVERY", 0.01)
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    @asynccontextmanager
+    async def run_on(screen, place, *, hangs=True):
+        with contextlib.redirect_stderr(screen):
+            task = asyncio.create_task(
+                work(place, sending=SendingOptions(no_secrets=True))
+            )
+            try:
+                await until(lambda: "press Ctrl-C to leave" in screen.getvalue())
+                yield
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                if hangs:  # so that it is there for the second signal
+                    await until(lambda: "stopping: " in screen.getvalue())
+                    signal.raise_signal(signal.SIGINT)
+                await task
+
+    return run_on
+
+
+async def enqueued_later(outbox, client, service, key):
+    """Enqueue an update under *key* that is not due."""
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    async with transaction_of(outbox) as connection:
+        write = update(client, service, key).keyed(key)
+        await outbox.enqueue(connection, write, not_before=tomorrow)
+
+
+@pytest.mark.parametrize("screen_type", [io.StringIO, Terminal])
+async def test_progress_of_work(service, place, working, screen_type):
+    """It tells what is open, sent, not due and done, as it is stored; Ctrl-C ends it as ever."""
+    service.script("webhooks.update", "pass", "hang")
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        await enqueued_later(outbox, client, service, "later")
+        for key in ("one", "two"):
+            await enqueued(outbox, client, service, key)
+    screen = screen_type()
+    async with working(screen, place):
+        words = "outbox: 2 open (1 sending, 1 not due); 1 applied"
+        await until(lambda: words in screen.getvalue())
+    assert "stopped: the next process" in screen.getvalue()
+
+
+@pytest.mark.parametrize("place", ["SQLite"], indirect=True)
+async def test_progress_while_rows_are_moved(service, place, working, monkeypatch):
+    """A row may be in the application's table and in the store for a moment: no more are open than counted."""
+    move = SqliteOutbox.move
+    may_move = asyncio.Event()
+
+    async def wait_and_move(entries):
+        await may_move.wait()
+        return await move(entries)
+
+    # reaches: nothing that a user does holds the move for long
+    monkeypatch.setattr(SqliteOutbox, "move", wait_and_move)
+    service.script("webhooks.update", "hang")
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        await enqueued(outbox, client, service, "one")
+    screen = io.StringIO()
+    async with working(screen, place):
+        await until(lambda: "outbox: at most 1 open\n" in screen.getvalue())
+        may_move.set()
+        await until(lambda: "outbox: 1 open (1 sending)\n" in screen.getvalue())
+
+
+@pytest.mark.parametrize("place", ["SQLite"], indirect=True)
+async def test_progress_while_there_is_nothing_to_do(
+    service, place, working, monkeypatch
+):
+    """Off a terminal, what was done before, or is not due, is not told again and again."""
+    looks = []
+
+    async def counted(entries):
+        looks.append(entries)
+        return await summary_of(entries)
+
+    # reaches: nothing else tells that it has looked
+    monkeypatch.setattr("invsvc_async.batch.entries.summary_of", counted)
+    async with refused_one(service, place) as (outbox, client):
+        await enqueued_later(outbox, client, service, "later")
+    screen = io.StringIO()
+    async with working(screen, place, hangs=False):
+        await until(lambda: len(looks) > 15)
+        lines = screen.getvalue().splitlines()
+    # the row of the one that is not due is moved first, which may be told
+    assert len(lines) == len({*lines}) < 5
 
 
 @pytest.mark.slow

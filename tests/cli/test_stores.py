@@ -403,8 +403,14 @@ async def test_report(stored, invsvc, tmp_path):
     assert [write["key"] for write in groups["unknown", "no read"]["writes"]] == [
         "unknown"
     ]
-    _, out, _ = await invsvc(*command, "--jsonl", "-")
+    assert (await invsvc(*command, "--jsonl", lines)) == (
+        0,
+        "",
+        f"wrote {lines}: 3 results\n",
+    )
+    _, out, err = await invsvc(*command, "--jsonl", "-")
     assert sorted(json.loads(line)["verdict"] for line in out.splitlines()) == verdicts
+    assert err == ""
     _, out, _ = await invsvc(*command)
     for group in groups.values():
         if group["command"] is not None:

@@ -30,10 +30,18 @@ def table_of(columns, cell):
 
 @pytest.mark.parametrize(
     ("columns", "cell", "is_folded"),
-    [(MOST, "1.25", False), (MOST + 1, "1.25", True), (2, "word " * 30, True)],
+    [
+        (MOST, "1.25", False),
+        (MOST + 1, "1.25", True),
+        (2, "word " * 30, True),
+        (3, "``a_long_name``", False),
+        (3, "``an_even_longer_name``", True),
+        (3, "between 20 and 30", False),
+        (3, "20 bytes, and 30 µs", True),
+    ],
 )
 def test_wide_table_is_folded(columns, cell, is_folded) -> None:
-    """One with many columns, or with long rows, becomes cards, whose cells have the title of their column."""
+    """One with many columns, long rows or long words becomes cards, whose cells have the title of their column."""
     text = table_of(columns, cell).pformat()
     assert ('<table classes="cards"' in text) == is_folded
     assert ("column 1: " in text) is False

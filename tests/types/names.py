@@ -1,4 +1,4 @@
-"""Every name at the top is exported, as type checkers see it. Checked by them, not run."""
+"""Every name at the top is exported, and what 0.1.0 had there, as type checkers see it. Checked, not run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from invsvc_async import (
     Client,
     EventType,
     Invoice,
+    InvoiceItem,
     Journey,
+    JourneyGraph,
     Outcome,
     Page,
     Pages,
@@ -18,6 +20,7 @@ from invsvc_async import (
     ServiceError,
     Verdict,
     Webhook,
+    WebhookStatus,
     Write,
     enc_hook,
     models,
@@ -50,3 +53,9 @@ def top(
     given: str = name
     enc_hook(same)
     unstructure([given, CallOptions])
+
+
+def inside_others(
+    item: InvoiceItem, graph: JourneyGraph, status: WebhookStatus
+) -> tuple[models.InvoiceItem, models.JourneyGraph, models.WebhookStatus]:
+    return item, graph, status

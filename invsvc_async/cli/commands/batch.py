@@ -32,10 +32,10 @@ from invsvc_async.cli.output import (
     print_facts,
     reporting,
 )
-from invsvc_async.cli.progress import batch_bar
+from invsvc_async.cli.progress import batch_bar, store_progress
 from invsvc_async.cli.report_views import INPUT_INCOMPLETE
 from invsvc_async.cli.signals import handled, interruptible, stop_signals
-from invsvc_async.cli.store_options import BATCH, Place
+from invsvc_async.cli.store_options import BATCH, Place, StoreOptions
 from invsvc_async.errors import BatchStoppedError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
@@ -240,7 +240,8 @@ async def worker(place: Place, *, options: _BatchSending) -> int:
     Process a batch shared by several machines, until interrupted:
     `invsvc batch worker "postgresql://db.example/orders" --secrets-to secrets.jsonl`.
 
-    Workers can join and leave at any time.  They share the --rate.
+    Workers can join and leave at any time.  They share the --rate.  Each tells how many writes of the batch
+    are open and done.
     """
     options.check_secrets(may_create=True)
     async with options.client_for(options.concurrency) as client:
@@ -339,7 +340,7 @@ async def _run(
             options.check_secrets(may_create=may_create)
         stops = stack.enter_context(_signals(batch))
         try:
-            await _until_end(batch, writes)
+            await _until_end(batch, writes, StoreOptions(place=journal, kind=BATCH))
         except BatchStoppedError as error:
             failure = error
         summary = await batch.summary()
@@ -360,16 +361,17 @@ async def _run(
     )
 
 
-async def _until_end(batch: Batch, writes: FileWrites | None) -> None:
-    """Run *writes*; or work until interrupted, and name the writes that are not applied."""
+async def _until_end(batch: Batch, writes: FileWrites | None, at: StoreOptions) -> None:
+    """Run *writes*; or work *at* a shared batch until interrupted, and name what is not applied."""
     if writes is not None:
         async for _ in batch.run(writes):
             pass
         return
     note("waiting for work; press Ctrl-C to leave")
-    async for result in batch.work():
-        if result.applied is not True:
-            note(f"{result.key}: {result.verdict}: {result.message}")
+    async with store_progress(at):
+        async for result in batch.work():
+            if result.applied is not True:
+                note(f"{result.key}: {result.verdict}: {result.message}")
 
 
 def _exit_code_of(summary: Summary, bad: int) -> int:

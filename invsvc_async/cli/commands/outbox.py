@@ -23,8 +23,9 @@ from invsvc_async.cli.options import (
     option,
 )
 from invsvc_async.cli.output import as_json, emitted, note
+from invsvc_async.cli.progress import store_progress
 from invsvc_async.cli.signals import handled, stop_signals
-from invsvc_async.cli.store_options import OUTBOX, Place
+from invsvc_async.cli.store_options import OUTBOX, Place, StoreOptions
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.storage.address import is_postgres
 
@@ -38,7 +39,8 @@ async def work(
     Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
 
     Several may run at once on PostgreSQL.  The verdicts stay for the application, which takes them with
-    `outbox.results()`.  With --json it prints a line when it begins to send, and one when it stops.
+    `outbox.results()`.  It tells how many writes of the outbox are open and done; with --json it prints only
+    a line when it begins to send, and one when it stops.
     """
     check_outputs({"--secrets-to": sending.secrets_to}, outbox=place)
     sending.check_secrets(may_create=True)
@@ -64,6 +66,7 @@ async def work(
         "create": is_postgres(place),
         **sending.settings,
     }
+    at = StoreOptions(place=place, kind=OUTBOX, profile=sending.profile)
     async with sending.client_for(concurrency) as client, AsyncExitStack() as stack:
         take = await sending.secret_sink(stack)
         outbox = await stack.enter_async_context(
@@ -71,8 +74,10 @@ async def work(
         )
         try:
             with handled(stop_signals(), stop):
-                async with outbox.dispatching():
-                    words = "sending what is committed; `invsvc outbox watch` shows the progress"
+                async with store_progress(at), outbox.dispatching():
+                    words = (
+                        "sending what is committed; `invsvc outbox watch` shows more"
+                    )
                     tell("sending", f"{words}; press Ctrl-C to leave")
                     await stopped.wait()
                     words = "stopping: writes in flight have 10 s to finish; press Ctrl-C again to stop now"

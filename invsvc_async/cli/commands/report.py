@@ -17,6 +17,7 @@ from invsvc_async.cli.output import (
     say,
     table,
 )
+from invsvc_async.cli.progress import progress
 from invsvc_async.cli.report_views import operations_table, report_in_words
 from invsvc_async.cli.store_views import as_date
 from invsvc_async.storage.private_file import create_private, errors_naming
@@ -34,13 +35,22 @@ _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
 
 async def write_results(entries: Entries, path: Path) -> None:
-    """Write each result to *path* as a line of JSON."""
+    """Write each result to *path* as a line of JSON, and note how many there were."""
     from invsvc_async.batch.entries import results_of
     from invsvc_async.batch.reports.not_applied import plain_result
 
-    with _file(path) as file:
+    is_file = str(path) != "-"
+    count = 0
+    with (
+        _file(path) as file,
+        progress("results written", shown=is_file) as advance,
+    ):
         async for result in results_of(entries):
             file.write(_line(plain_result(result)))
+            count += 1
+            advance()
+    if is_file:
+        note(f"wrote {path}: {counted(count, 'result')}")
 
 
 async def write_failed(entries: Entries, path: Path) -> None:

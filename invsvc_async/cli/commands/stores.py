@@ -108,7 +108,8 @@ async def list_(
     titles, rows, right = found.table(
         namespace=at.kind is JOURNAL and not has_one, on_terminal=on_terminal
     )
-    table(titles, rows, right=right)
+    # the key, what it does, and how it is
+    table(titles, rows, right=right, enough=titles.index("state") + 1)
     note(found.words("see --limit"))
 
 
