@@ -89,14 +89,7 @@ class ClientJournal:
         self.life.core = core
 
     async def open(self) -> None:
-        """
-        Open it, and begin to give signs of life; does nothing if it is open.
-
-        Raises:
-            JournalError: The file or database cannot be used; another process has the file, which is named;
-                it is damaged, no journal of a client, or of another version.
-            ConfigurationError: It belongs to another event loop.
-        """
+        """Open the journal, as :meth:`JournalLife.open`, with the same errors; nothing if it is open."""
         await self.life.open()
 
     async def start(self) -> None:
@@ -109,14 +102,7 @@ class ClientJournal:
         return self.life.problem
 
     async def aclose(self) -> None:
-        """
-        Close the journal once everything is stored, even if the call is cancelled.
-
-        Open writes are left to other processes. A second call waits for the first one.
-
-        Raises:
-            ConfigurationError: The journal belongs to another event loop, which is not closed.
-        """
+        """Close the journal, as :meth:`JournalLife.aclose`, with the same errors."""
         await self.life.aclose(self.keys.claims.end)
 
     # --- what a write stores
