@@ -119,13 +119,19 @@ class ClientJournal:
             raise JournalError(
                 f"{name}: it was resolved by a person meanwhile. Nothing was sent now."
             )
+        known = self._writes.get(intent.identity)
+        was_sent_here = known is not None and not known.is_left
         try:
             return await self._sending(intent)
         except LostLaneError as error:
-            raise JournalError(
-                f"{name}: this process gave no sign of life for too long, and another one finds out what "
-                "became of this write. Nothing was sent now."
-            ) from error
+            why = (
+                "this process gave no sign of life for too long, and another one finds out what became of "
+                "this write."
+                if was_sent_here
+                else "another process has it in the journal. If that one has ended, "
+                "client.recover() takes over what it left."
+            )
+            raise JournalError(f"{name}: {why} Nothing was sent now.") from error
         except JournalError as error:
             if not self.is_shared:
                 raise
@@ -167,6 +173,8 @@ class ClientJournal:
                 if is_new:
                     write.lane = await self.life.own_lane()
                 if write.lane is lost:
+                    if is_new:
+                        del self._writes[identity]
                     raise
             else:
                 return write.lane.until

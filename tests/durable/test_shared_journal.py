@@ -336,6 +336,29 @@ async def test_database_that_goes_away_before_a_send(service, shared, lease):
     assert service.arrivals("webhooks.create") == 0
 
 
+async def test_intent_that_the_journal_has_from_another_process(service, shared):
+    """It is not sent beside that entry: the error says who takes it over, and then it can be resumed."""
+    hook = service.seed_webhook(description="before").id
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", "pass", *["503"] * 200)
+    short = attrs.evolve(POLICY, deadline=1.0)
+    async with client_of(service, journal=shared, reconcile=short) as client:
+        left = await client.webhooks.update(hook, description="new").outcome()
+    assert left.verdict is Verdict.UNKNOWN
+    async with client_of(service, journal=shared, reconcile=short) as client:
+        for _ in range(2):  # the second one knows no more of it than the first
+            service.scripts["webhooks.get"].clear()
+            with pytest.raises(JournalError, match=r"client\.recover\(\) takes over"):
+                await client.resume(attrs.evolve(left.intent, policy=POLICY))
+        assert service.arrivals("webhooks.update") == 1
+        service.script("webhooks.get", *["503"] * 200)
+        [again] = await recovered(client)
+        assert again.verdict is Verdict.UNKNOWN
+        service.scripts["webhooks.get"].clear()
+        patient = attrs.evolve(again.intent, policy=POLICY)
+        assert (await client.resume(patient).outcome()).verdict is not Verdict.UNKNOWN
+
+
 async def test_unreadable_intent_is_left_and_named(service, shared, caplog):
     """An intent of another version of the code stays in the journal, and the others are settled."""
     service.script("webhooks.update", "apply, then hang", "apply, then hang")

@@ -36,13 +36,15 @@ class InlineWriter(Writer):
         """Commit what was asked for, and close."""
         self._ended = JournalError(f"{self._name}: it is closed. Open it again.")
         connection, self.connection = self.connection, None
-        for jobs in (self._under_way, self._waiting):
-            if connection is not None and jobs:
-                self._commit(connection, jobs)
-            for job in jobs:
-                job.resolve()
-        if connection is not None:
-            connection.close()
+        try:
+            for jobs in (self._under_way, self._waiting):
+                if connection is not None and jobs:
+                    self._commit(connection, jobs)
+                for job in jobs:
+                    job.resolve()
+        finally:  # the thread closes it, whatever a signal handler interrupts here
+            if connection is not None:
+                connection.close()
 
     def _hand_over(self) -> None:
         if self._waiting and not self._under_way and self._ended is None:

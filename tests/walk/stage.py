@@ -23,7 +23,7 @@ from tests.walk.loop import WalkLoop
 from tests.walk.process import Due, Process
 from tests.walk.program import Life, Program, offset
 from tests.walk.service import WalkService
-from tests.walk.signals import Signal, SoftLimitError
+from tests.walk.signals import Signal, SoftLimitError, no_signal
 from tests.walk.uses import USES, Heard
 from tests.walk.wire import (
     Fates,
@@ -328,13 +328,13 @@ class WalkStage(BatchStage):
         self, process: Process, key: str, begun: float, outcome: Outcome[Any]
     ) -> None:
         """Note what *process* was told of *key*."""
-        self.told.append(
+        self._note_told(
             Heard(key, process.name, begun, Told.of(outcome, at=self.loop.now))
         )
 
     def note_result(self, process: Process, begun: float, result: Result) -> None:
         """Note a result of a batch, which *process* was given."""
-        self.told.append(
+        self._note_told(
             Heard(
                 result.key,
                 process.name,
@@ -342,6 +342,17 @@ class WalkStage(BatchStage):
                 Told.of_result(result, at=self.loop.now),
             )
         )
+
+    def _note_told(self, heard: Heard) -> None:
+        if heard.is_overtaken:
+            # By what is stored as being sent: that may have left, also if it waits for the reply of the store.
+            with no_signal():
+                states = self._states_of_keys()
+            sending = frozenset(
+                key for key, state in states.items() if state == SENDING
+            )
+            heard = attrs.evolve(heard, being_sent=sending)
+        self.told.append(heard)
 
     def note_intent(self, intent: Intent) -> None:
         """Note which write of the program *intent* is of."""
@@ -466,6 +477,10 @@ class WalkStage(BatchStage):
 
     def _over(self, process: Process) -> None:
         """Let *process* be gone: none of its tasks takes another step, and its files are closed."""
+        with no_signal():
+            self._end(process)
+
+    def _end(self, process: Process) -> None:
         if process.ended is not None:
             return
         process.ended = self.loop.now

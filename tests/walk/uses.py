@@ -44,12 +44,17 @@ _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 
 @attrs.frozen
 class Heard:
-    """What a process was told of a write: when, since when it had been asked, and with which reason."""
+    """
+    What a process was told of a write: when, since when it had been asked, and with which reason.
+
+    ``being_sent`` is, of one that is overtaken, what the journal had as being sent when it was told.
+    """
 
     writer: str
     client: str
     begun: float
     told: Told
+    being_sent: frozenset[str] = frozenset()
 
     @property
     def at(self) -> float:
