@@ -159,7 +159,7 @@ class Driver(Generic[T]):
         writes = core.writes
         if record.is_taken_up:
             core.transport.check_loop()  # its reads would only fail, until the deadline
-        if writes.journal is not None and writes.open_writes.leftovers is None:
+        if writes.journal is not None and writes.must_look():
             await self._close_lines_of_leftovers(writes.journal)
         is_new = self._begin is None and not self._has_started
         if core.pace is not None and is_new:

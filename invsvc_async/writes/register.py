@@ -107,6 +107,7 @@ class WriteRegister:
         # The lists that creates are looked for in, each read once for all that wait for it.
         self.listings: SingleFlight = SingleFlight()
         self.looking: asyncio.Lock = asyncio.Lock()  # for what is open in the journal
+        self.lookers: int = 0  # writes that look, or wait until another has looked
 
     @cached_property
     def hanging(self) -> HangingSends:
@@ -125,6 +126,15 @@ class WriteRegister:
         """
         self.lines.close(line, owner, until)
         self.shown.forget_state(line)
+
+    def must_look(self) -> bool:
+        """
+        Return whether a write has to look at the journal first, or to wait until another has looked.
+
+        One that is begun when the first look has just ended waits, too: otherwise it would pass those that
+        were begun before it, and still wait.
+        """
+        return self.lookers > 0 or self.open_writes.leftovers is None
 
     def knows(self, identity: str) -> bool:
         """Return whether this client has left the write open, or has settled it after doubt."""

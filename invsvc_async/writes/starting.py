@@ -198,22 +198,34 @@ def _has_rivals_by_key(writes: WriteRegister, intent: Intent) -> bool:
 
 
 async def close_lines_of_leftovers(core: ClientCore, journal: Journal) -> None:
-    """Close the lines of the open intents in *journal* for as long as their writes may still land."""
+    """
+    Close the lines of the open intents in *journal* for as long as their writes may still land.
+
+    The first write looks, and those that are begun meanwhile leave in the order in which they came.
+    """
     writes = core.writes
-    async with writes.looking:
-        if writes.open_writes.leftovers is not None:
-            return
-        # All are collected first. From `leftovers = {}` on, the journal counts as read, and a look that was
-        # cancelled, or failed, must not count.
-        found = [
-            (intent, _line_of_intent(intent), _free_at(core, intent))
-            async for intent in journal.open_intents()
-        ]
-        writes.open_writes.leftovers = {}
-        for intent, line, free_at in found:
-            writes.open_writes.add_leftover(intent, line)
-            if line is not None:
-                writes.close_for_unknown(line, intent.identity, free_at)
+    writes.lookers += 1
+    try:
+        async with writes.looking:
+            if writes.open_writes.leftovers is None:
+                await _look_at_leftovers(core, journal)
+    finally:
+        writes.lookers -= 1
+
+
+async def _look_at_leftovers(core: ClientCore, journal: Journal) -> None:
+    writes = core.writes
+    # All are collected first. From `leftovers = {}` on, the journal counts as read, and a look that was
+    # cancelled, or failed, must not count.
+    found = [
+        (intent, _line_of_intent(intent), _free_at(core, intent))
+        async for intent in journal.open_intents()
+    ]
+    writes.open_writes.leftovers = {}
+    for intent, line, until in found:
+        writes.open_writes.add_leftover(intent, line)
+        if line is not None:
+            writes.close_for_unknown(line, intent.identity, until)
 
 
 def _free_at(core: ClientCore, intent: Intent) -> float:
