@@ -237,10 +237,10 @@ async def _amounts_of(entries: Entries) -> _Amounts:
 @asynccontextmanager
 async def store_progress(at: StoreOptions) -> AsyncGenerator[None]:
     """
-    Tell, while the block sends the writes of a store, how many are open and done; not as JSON.
+    Show how many writes of a store are open and done, while the block sends them.
 
-    They are read beside the block, as others would: what is told is stored. While the database is away,
-    nothing is told here, and the log says why.
+    The counts are read beside the block, so they are of what is stored. Nothing is shown with ``--json``, or
+    while the database is away; the log says why that is.
     """
     if as_json.get():
         yield

@@ -119,15 +119,13 @@ class ClientJournal:
             raise JournalError(
                 f"{name}: it was resolved by a person meanwhile. Nothing was sent now."
             )
-        known = self._writes.get(intent.identity)
-        was_sent_here = known is not None and not known.is_left
         try:
             return await self._sending(intent)
         except LostLaneError as error:
             why = (
                 "this process gave no sign of life for too long, and another one finds out what became of "
                 "this write."
-                if was_sent_here
+                if intent.identity in self._writes
                 else "another process has it in the journal. If that one has ended, "
                 "client.recover() takes over what it left."
             )

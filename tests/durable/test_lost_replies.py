@@ -57,15 +57,16 @@ async def twice(store, script):
     return await run(store, script)
 
 
+def entry_to_add(key):
+    return Entry(
+        key=key, state=State.TO_DO, operation="x", digest=key, lane=1, intent="{}"
+    )
+
+
 async def test_adding(store, client):
     """It knows its own entries from those that were there."""
     entries = BatchEntries(store)
-    there, new = (
-        Entry(
-            key=key, state=State.TO_DO, operation="x", digest=key, lane=1, intent="{}"
-        )
-        for key in "ab"
-    )
+    there, new = map(entry_to_add, "ab")
     await entries.input_notes.add([there], "me", None)
     store.run = partial(twice, store)
     added = await entries.input_notes.add([there, new], "me", None)
@@ -77,12 +78,7 @@ async def test_adding(store, client):
 async def test_adding_beside_a_deletion(store, client):
     """An entry whose key was known, and which is deleted before it is looked at, is added."""
     entries = BatchEntries(store)
-    there, new = (
-        Entry(
-            key=key, state=State.TO_DO, operation="x", digest=key, lane=1, intent="{}"
-        )
-        for key in "ab"
-    )
+    there, new = map(entry_to_add, "ab")
     await entries.input_notes.add([there], "me", None)
 
     def deleting() -> object:

@@ -347,7 +347,7 @@ class WalkStage(BatchStage):
         if heard.is_overtaken:
             # By what is stored as being sent: that may have left, also if it waits for the reply of the store.
             with no_signal():
-                states = self._states_of_keys()
+                states = self.stored()
             sending = frozenset(
                 key for key, state in states.items() if state == SENDING
             )
@@ -444,16 +444,12 @@ class WalkStage(BatchStage):
 
     def _note_hit(self, process: Process) -> None:
         process.hit = self.loop.now
-        states = self._states_of_keys()
+        states = self.stored()
         process.claimed = frozenset(states)
         for key, state in states.items():
             if state == SENDING:
                 self.may_have_sent.setdefault(key, self.loop.now)
         self._note_verdicts(states)
-
-    def _states_of_keys(self) -> dict[str, int]:
-        rows = self.journal.fetch("SELECT key, state FROM {s}entries")
-        return {self._key_of(name): state for name, state in rows}
 
     def _note_verdicts(self, states: Mapping[str, int]) -> None:
         self.had_verdict.update(key for key, state in states.items() if state == DONE)
@@ -490,7 +486,7 @@ class WalkStage(BatchStage):
         process.use.drop()
         is_last = process.life is self.program.lives[-1]
         if not is_last:
-            self._note_verdicts(self._states_of_keys())
+            self._note_verdicts(self.stored())
         for number, sent in enumerate(self.service.sends):
             if sent.client == process.name:
                 self.service.end(number)
