@@ -27,6 +27,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.outcome import OutcomeBase, WriteError
+from invsvc_async.writes.noted import NOTED_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ _TIMEOUT: Final = 504
 _OF_THE_CALLER: Final = frozenset({400, 404, 409, 422})
 _NEWER_WRITE: Final = ("overtaken", "perhaps overtaken")  # causes
 # arguments of every write, and a body without any field
-_OF_WRITES: Final = frozenset({"team", "key", "labels", "fields"})
+_OF_WRITES: Final = frozenset({"team", "key", *NOTED_NAMES, "fields"})
 # The first that fits counts.
 _STATUSES: Final[tuple[tuple[type[InvsvcError], int], ...]] = (
     (DeadlineExceededError, _TIMEOUT),

@@ -12,6 +12,7 @@ from invsvc_async.batch.intake import Asked, Intake, chunks
 from invsvc_async.batch.run_status import TOTAL
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.store.lists import count_open
+from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.restored import close_restored
 from invsvc_async.errors import InvalidRequestError
 
@@ -100,7 +101,7 @@ class RunInput:
     async def _is_over(self) -> bool:
         if self._dispatcher.awaited_input.is_open or self._lasting:
             return False
-        return not (await self._entries.count("open", 1))[0]
+        return not (await self._entries.count(1, Chosen(state="open")))[0]
 
     async def _give(
         self, writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite], summary: Summary

@@ -148,6 +148,6 @@ def new_entry(spec: WriteSpec, intent: Intent, commons: Commons, digest: str) ->
         key=intent.key,
         thing=thing,
         digest=digest,
-        labels=spec.labels,
+        noted=spec.noted,
         team=spec.team or "",
     )

@@ -10,18 +10,21 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import attrs
+
 from invsvc_async.cli.output import age
 from invsvc_async.cli.store_options import JOURNAL
-from invsvc_async.writes.labels import NO_LABELS, labels_in
+from invsvc_async.writes.noted import NOTED_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from invsvc_async.batch.run_status import Status
     from invsvc_async.cli.store_options import StoreKind
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.noted import Chosen
 
 # the fact with the last error of an outbox's on_result
 _UNTOLD = "untold {0.done_at} {0.key}".format
@@ -48,7 +51,7 @@ _ON_TERMINAL: Final = (
     "due_in",
     "told",
     "thing",
-    "labels",
+    *NOTED_NAMES,
 )
 
 
@@ -96,7 +99,7 @@ class Listing(NamedTuple):
         """Return the members of the rows that are shown."""
         names = ["namespace"] if namespace else []
         names += ["key", "operation", "thing", "state"]
-        for name in ("labels", "due_at"):
+        for name in (*NOTED_NAMES, "due_at"):
             if any(name in row for row in self.rows):
                 names.append(name)
         return [*names, "attempts", "age", "told"]
@@ -111,20 +114,12 @@ class Listing(NamedTuple):
         return _count_of(self, advice)
 
 
-async def listing_of(
-    entries: Entries,
-    state: str | None,
-    limit: int,
-    labels: Mapping[str, str] = NO_LABELS,
-) -> Listing:
-    """
-    Return at most *limit* writes in *state*: ``"open"``, ``"unacknowledged"``, a verdict, or any of them.
-
-    With *labels*, only those that have all of them.
-    """
-    stored = "untold" if state == UNACKNOWLEDGED else state
-    found = await entries.first(limit, stored, labels)
-    count, first = await entries.count(stored, _MOST, labels)
+async def listing_of(entries: Entries, limit: int, chosen: Chosen) -> Listing:
+    """Return at most *limit* of the *chosen* writes, whose state may also be ``"unacknowledged"``."""
+    if chosen.state == UNACKNOWLEDGED:
+        chosen = attrs.evolve(chosen, state="untold")
+    found = await entries.first(limit, chosen)
+    count, first = await entries.count(_MOST, chosen)
     errors = await entries.facts.of(_UNTOLD(each) for each in found if not each.heard)
     total = max(count, len(found))
     return Listing(
@@ -193,12 +188,13 @@ def _count_of(found: Listing, advice: str) -> str:
 
 def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
     """Return the cells of a write in the list: the members *names* of its row, in words."""
-    labels = row.get("labels", {})
+    from invsvc_async.durable.store.noted import words_of
+
     is_acknowledged = row.get("told", True)
     error = f": {row['last_error']}" if "last_error" in row else ""
     words = {
         **row,
-        "labels": " ".join(f"{name}={labels[name]}" for name in labels),
+        **words_of(row),
         "thing": _resource_in(row["thing"]),
         "age": age(row["age"]),
         "told": "" if is_acknowledged else f"no{error}",
@@ -238,6 +234,7 @@ def _resource_in(thing: str | None) -> str | None:
 def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
     """Return what a list says of *entry*; *error* is the last one of ``on_result``."""
     from invsvc_async.durable.entries import attempts_of
+    from invsvc_async.durable.store.noted import shown_of
 
     since = entry.done_at or entry.added_at
     key = entries.key_of(entry)
@@ -253,8 +250,7 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
         "since": None if since is None else as_date(since),
         "age": _since(since),
     }
-    if labels := labels_in(entry.labels):
-        row["labels"] = labels
+    row |= shown_of(entry.noted)
     if entry.not_before is not None:
         row["due_at"] = as_date(entry.not_before)
     if entry.verdict is not None:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.store.lists import ready_since
+from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.verdicts import count_untold
 from invsvc_async.errors import JournalError
 
@@ -84,7 +85,7 @@ class Backlogs:
 
     async def _find(self, kind: str, leases: Leases) -> None:
         try:
-            many, oldest = await Entries(leases.store).count("open", MOST)
+            many, oldest = await Entries(leases.store).count(MOST, Chosen(state="open"))
             if kind == "outbox":  # whose writes may wait for their time
                 oldest = await ready_since(leases.store, MOST)
             untold = await count_untold(leases.store, MOST)

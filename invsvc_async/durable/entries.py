@@ -24,6 +24,7 @@ from invsvc_async.durable.store.due import NotDue
 from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.migrations import WITH_DUE_TIMES
+from invsvc_async.durable.store.noted import ALL, wanted_by
 from invsvc_async.durable.store.opening import Store, store_at, without_names
 from invsvc_async.durable.store.reopening import Reopened, reopen, reopen_keyed
 from invsvc_async.durable.store.sqlite import SqliteStore
@@ -31,7 +32,6 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import Cell, Script, slices
 from invsvc_async.storage.file_lock import is_owned, owner_of
-from invsvc_async.writes.labels import NO_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
         Callable,
         Collection,
         Iterable,
-        Mapping,
         Sequence,
     )
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from invsvc_async.durable.store.noted import Chosen
     from invsvc_async.transport.client_core import ClientCore
 
 
@@ -136,35 +136,25 @@ class Entries:
         found = await entry_of(self.store, key)
         return None if found is None else (await _told(self.store, [found]))[0]
 
-    async def first(
-        self, limit: int, state: str | None, labels: Mapping[str, str] = NO_LABELS
-    ) -> list[Entry]:
-        """
-        Return the first entries in *state*: ``"open"``, ``"untold"``, or the name of a verdict.
-
-        With *labels*, only those that have all of them.
-        """
-        if state == "open" and not labels:
+    async def first(self, limit: int, chosen: Chosen = ALL) -> list[Entry]:
+        """Return the first of the *chosen* entries."""
+        if chosen.state == "open" and not wanted_by(chosen):
             return await _told(self.store, await self.not_done(limit))
-        return await _told(
-            self.store, await lists.first(self.store, state, limit, labels)
-        )
+        return await _told(self.store, await lists.first(self.store, chosen, limit))
 
-    async def count(
-        self, state: str | None, most: int, labels: Mapping[str, str] = NO_LABELS
-    ) -> tuple[int, int | None]:
+    async def count(self, most: int, chosen: Chosen = ALL) -> tuple[int, int | None]:
         """
-        Count the entries that :meth:`first` selects, up to *most*.
+        Count the *chosen* entries, up to *most*.
 
         Return also when the oldest of them was stored, in epoch ms.
         """
-        counted = await lists.count(self.store, state, most, labels)
-        waiting = await self.waiting(labels) if state in (None, "open") else 0
+        counted = await lists.count(self.store, chosen, most)
+        waiting = await self.waiting(chosen)
         return counted.many + waiting, counted.oldest
 
-    async def waiting(self, labels: Mapping[str, str] = NO_LABELS) -> int:
-        """Count the writes with all of *labels* that the store does not have yet."""
-        del labels
+    async def waiting(self, chosen: Chosen = ALL) -> int:
+        """Count the *chosen* writes that the store does not have yet."""
+        del chosen
         return 0
 
     async def done(
@@ -396,11 +386,11 @@ async def parts_of(store: Store, size: int) -> AsyncIterator[tuple[int, int]]:
 
 
 async def _told(store: Store, entries: list[Entry]) -> list[Entry]:
-    """Note in *entries* what people see of each: times, labels, whether its verdict was acknowledged."""
+    """Note in *entries* what people see of each, as ``lists.Notes``."""
     known = await lists.notes_of(store, [entry.seq for entry in entries])
     for entry in entries:
-        entry.added_at, unheard, entry.labels, entry.not_before = known.get(
-            entry.seq, (None, False, entry.labels, entry.not_before)
+        entry.added_at, unheard, entry.not_before, entry.noted = known.get(
+            entry.seq, (None, False, entry.not_before, entry.noted)
         )
         # A client's journal deletes those under made-up keys then; they are without digests.
         is_kept = entry.state is State.DONE and entry.digest != ""

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.errors import InvalidRequestError, JournalError
+from invsvc_async.writes.noted import NOTED_NAMES, NOTHING_NOTED, Noted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +28,16 @@ ENTRY: Final = (
 _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
 # What every store has of a new write, in the order of ``written_of``.  Its number, its place and its lane are
 # the store's own.
+_NOTED: Final = " ".join(f"{name}:text" for name in NOTED_NAMES)
 WRITTEN: Final = (
     "key:text thing:text digest:text operation:text state:smallint common:bigint intent:text"
-    " labels:text team:text"
+    f" {_NOTED} team:text"
 )
 WRITTEN_NAMES: Final = tuple(each.partition(":")[0] for each in WRITTEN.split())
 # Any: of each column its own
-written_of: attrgetter[tuple[Any, ...]] = attrgetter(*WRITTEN_NAMES)
+written_of: attrgetter[tuple[Any, ...]] = attrgetter(
+    *(f"noted.{name}" if name in NOTED_NAMES else name for name in WRITTEN_NAMES)
+)
 # What changes in an entry, in the order of ``columns_of``.
 CHANGING: Final = (
     "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
@@ -71,7 +75,7 @@ class Entry(msgspec.Struct, kw_only=True):
     - ``taker``: who gives its verdict to the application.
     - ``flags``: what is counted of ``outcome``, as ``records.flags_of``; stored with it, and not read again.
     - ``team``: the one that the request names, or "", by which a dispatcher takes turns; not read again.
-    - ``labels``: those of the user, in the form of ``writes/labels``; stored once, read for commands.
+    - ``noted``: by the user, a column for each field; stored once, read for commands.
     - ``not_before``: the time before which it is not sent, as the user gave it (epoch ms); the same.
     - ``is_behind``: whether it comes behind one to the same thing that waits for its time; only as it is
       read to be sent.
@@ -97,7 +101,7 @@ class Entry(msgspec.Struct, kw_only=True):
     lane: int = 0
     thing: str | None = None
     digest: str = ""
-    labels: str | None = None
+    noted: Noted = NOTHING_NOTED
     team: str = ""
     not_before: int | None = None
     is_behind: bool = False
@@ -115,7 +119,7 @@ def entry_in(row: Sequence[Cell]) -> Entry:
 def is_same_row(one: Entry, other: Entry) -> bool:
     """Return whether two readings show the same row, whatever was noted for people beside it."""
     bare = [
-        replace(each, heard=False, added_at=None, labels=None, not_before=None)
+        replace(each, heard=False, added_at=None, noted=NOTHING_NOTED, not_before=None)
         for each in (one, other)
     ]
     return bare[0] == bare[1]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.client_core import ClientOptions
+    from invsvc_async.writes.noted import Noted
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -82,9 +83,9 @@ class KeyedRun:
     thing: str | None
     digest: str
     options: ClientOptions
+    noted: Noted  # stored with its key, by the run that claims it
     # The token of the process that returns the secret of a new webhook; None: no run has to.
     secret_by: str | None = None
-    labels: str | None = None  # stored with its key
     # A create that has a thing may be taken for another create of that thing.
     creates: bool = False
     start: KeyStart | None = None
@@ -122,8 +123,8 @@ class KeyedRun:
             thing=changed_by(spec),
             digest=digest,
             options=spec.options,
+            noted=spec.noted,
             secret_by=lane.token if has_to_return else None,
-            labels=spec.labels,
             creates=spec.kind.creates,
             called=called,
         )
@@ -140,6 +141,7 @@ class KeyedRun:
             thing=entry.thing,
             digest=entry.digest,
             options=options,
+            noted=entry.noted,
             seq=entry.seq,
             place=entry.place,
             creates=kind_of_write(BY_NAME[entry.operation]).creates,
@@ -298,7 +300,7 @@ class KeyedRun:
             "key": self.name,
             "thing": self.thing,
             "digest": self.digest,
-            "labels": self.labels,
+            "noted": self.noted,
         }
 
 

@@ -20,6 +20,7 @@ from invsvc_async.durable.store.conditions import aside_of
 from invsvc_async.durable.store.deleting import may_drop
 from invsvc_async.durable.store.enqueued import TakenIn, end_lost, take_in
 from invsvc_async.durable.store.findings import entry_of
+from invsvc_async.durable.store.noted import ALL, has_all, wanted_by
 from invsvc_async.durable.store.opening import file_at
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.sqlite import DIALECT
@@ -28,14 +29,14 @@ from invsvc_async.outbox.application_file import ApplicationFile
 from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.enqueuing import Enqueuing, no_times, not_there
 from invsvc_async.outbox.entries import OutboxEntries
-from invsvc_async.writes.labels import NO_LABELS, has_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.enqueued import Statement
+    from invsvc_async.durable.store.noted import Chosen
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.client_core import ClientCore
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 _LANE = 1  # the only one of a file
 _AT_ONCE = 128
-_MOST_LISTED = 100_000  # rows among which those with a label are listed
+_MOST_LISTED = 100_000  # rows among which those with something noted are listed
 _PART = "[0-9a-f]" * 8  # which a base URL has in the name of its file, as a pattern
 
 
@@ -219,32 +220,33 @@ class SqliteOutbox(OutboxEntries):
             return moved
         return new[0] if new else None  # of an older copy of the file
 
-    async def waiting(self, labels: Mapping[str, str] = NO_LABELS) -> int:
-        """Count the rows with all of *labels* that were not moved yet."""
-        if not labels:
+    async def waiting(self, chosen: Chosen = ALL) -> int:
+        """Count the *chosen* rows that were not moved yet."""
+        if not chosen.includes_open:
+            return 0
+        wanted = wanted_by(chosen)
+        if not wanted:
             counting = application_table.count_new(self.file.base_url)
             return int((await self.file.do(counting))[0][0])
         if not self.file.has_more:
             return 0
-        found = await self.file.do(application_table.labels_of_new(self.file.base_url))
-        stored = (application_table.labels_in_row(more) for (more,) in found)
-        return sum(has_all(each, labels) for each in stored)
+        found = await self.file.do(application_table.more_of_new(self.file.base_url))
+        noted = (application_table.noted_in_more(more) for (more,) in found)
+        return sum(has_all(each, wanted) for each in noted)
 
-    async def first(
-        self, limit: int, state: str | None, labels: Mapping[str, str] = NO_LABELS
-    ) -> list[Entry]:
-        """Return the first entries of a *state* with all of *labels*, as of any store; also rows."""
+    async def first(self, limit: int, chosen: Chosen = ALL) -> list[Entry]:
+        """Return the first of the *chosen* entries, as of any store; also rows."""
         # first: as in entry()
-        is_asked = state in (None, "open")
-        # any of them may have the labels
-        most = _MOST_LISTED if labels else limit
+        wanted = wanted_by(chosen)
+        # what is wanted may be noted of any of them
+        most = _MOST_LISTED if wanted else limit
         rows = application_table.new_rows(self.file.base_url, most)
         new = [
             row
-            for row in (await self._rows(rows) if is_asked else ())
-            if has_all(row.labels, labels)
+            for row in (await self._rows(rows) if chosen.includes_open else ())
+            if has_all(row.noted, wanted)
         ]
-        found = await super().first(limit, state, labels)
+        found = await super().first(limit, chosen)
         there = {entry.key for entry in found}
         return [*found, *(row for row in new if row.key not in there)][:limit]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.writes.noted import NOTED_NAMES
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
@@ -34,7 +35,10 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
         f"reader: a line has no functions; {here}": spec.reader is not None,
         f"options: a line has no headers; {here}": bool(spec.options.headers),
         f"match: a line has none; {here}": spec.match != "all",
-        f"labels: a line has none; {here}": spec.labels is not None,
+    }
+    lacks |= {
+        f"{name}: a line has none; {here}": getattr(spec.noted, name) is not None
+        for name in NOTED_NAMES
     }
     problems = [problem for problem, found in lacks.items() if found]
     if spec.resumes is not None:

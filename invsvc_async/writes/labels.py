@@ -51,11 +51,6 @@ def pair(name: str, value: str) -> str:
     return f'"{name}":{json.dumps(value, ensure_ascii=False)}'
 
 
-def has_all(text: str | None, labels: Mapping[str, str]) -> bool:
-    """Return whether the stored form *text* has all of *labels*."""
-    return all(pair(*label) in (text or "") for label in labels.items())
-
-
 def labels_in(text: str | None) -> dict[str, str]:
     """Return the labels in their stored form; empty if there are none, or they are damaged."""
     try:
@@ -63,3 +58,8 @@ def labels_in(text: str | None) -> dict[str, str]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def in_words(labels: Mapping[str, str]) -> str:
+    """Return *labels* as the command line takes them."""
+    return " ".join(f"{name}={value}" for name, value in labels.items())

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from invsvc_async.writes.noted import NOTHING_NOTED, Noted
+
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
@@ -21,11 +23,10 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """
     A write that the user asks for, and how it is settled. A run of a write is a ``Driver``.
 
-    ``key`` is the user's own; ``match`` is what must be equal in another write under it; ``labels`` are
-    stored with it, in the form of ``labels.text_of``. ``baseline`` is the
-    last state of the thing that the user has seen. ``may_tag`` is whether a create without a tag may get one:
-    not if the user wants the description as it is. ``resumes`` is the intent that is settled before
-    anything is sent.
+    ``key`` is the user's own; ``match`` is what must be equal in another write under it; ``noted`` is stored
+    with it. ``baseline`` is the last state of the thing that the user has seen. ``may_tag`` is whether a
+    create without a tag may get one: not if the user wants the description as it is. ``resumes`` is the
+    intent that is settled before anything is sent.
     """
 
     options: ClientOptions
@@ -34,7 +35,7 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     policy: ReconcilePolicy
     key: str | None = None
     match: Literal["all", "operation"] = "all"
-    labels: str | None = None
+    noted: Noted = NOTHING_NOTED
     tag: str | None = None
     may_tag: bool = True
     baseline: Model | Wire = None

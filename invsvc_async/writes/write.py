@@ -26,8 +26,8 @@ from invsvc_async.settings import AnyReader, ReconcilePolicy, warn_if_never_sent
 from invsvc_async.writes.awaiters import Awaiters, TaskRuns
 from invsvc_async.writes.driver import Driver, new_run, run_of
 from invsvc_async.writes.journal import keys_of
-from invsvc_async.writes.labels import problems_of, text_of
 from invsvc_async.writes.new_intent import intent_of, new_tag
+from invsvc_async.writes.noted import noted_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.writes.noted import Noted
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -48,7 +49,7 @@ class _Changes(TypedDict, total=False):
     policy: ReconcilePolicy
     key: str | None
     match: Literal["all", "operation"]
-    labels: str | None
+    noted: Noted
     tag: str | None
 
 
@@ -304,14 +305,12 @@ class Write(
             InvalidRequestError: The key does not have 1 to 200 printable characters, or *labels* are invalid.
         """
         self._check_key(key)
-        given = {} if labels is None else labels
-        if problems := problems_of(given):
-            self._spent = True
-            raise InvalidRequestError(problems, operation=self._spec.operation.name)
-        return self._but(key=key, match=match, labels=text_of(given))
+        self._spent = True  # even if it is refused: nobody is left to await it
+        noted = noted_of(self._spec.operation.name, labels=labels)
+        return self._but(key=key, match=match, noted=noted)
 
     def _rekeyed(self, key: str) -> Write[T_co]:
-        """Return the same write under *key*, with the ``match`` and the labels that it has."""
+        """Return the same write under *key*, with its ``match`` and its notes."""
         self._check_key(key)
         return self._but(key=key)
 

@@ -14,6 +14,7 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entries import lane_for, reopen_all
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.store.noted import Chosen
 from tests.durable.stores import KINDS, SCAN, counts, opened, store_of
 
 pytestmark = pytest.mark.one_python
@@ -72,7 +73,7 @@ async def process(store, clock, number, chance):
                     "UPDATE {s}members SET seen = seen - 3600 WHERE name = $1",
                     leases.name,
                 )
-        if not (await entries.count("open", 1))[0]:
+        if not (await entries.count(1, Chosen(state="open")))[0]:
             await entries.prune(LATER)
         await leases.beat()
 

@@ -11,6 +11,7 @@ from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.records import VerdictRecord, encoded, flags_of
 from invsvc_async.durable.store.migrations import FLAGS_IN_TEXT
+from invsvc_async.durable.store.noted import Chosen
 from tests.batch.conftest import client_of
 from tests.durable.stores import KINDS, counts, fill, lanes_of, opened, store_of
 from tests.outbox.conftest import enqueue, verdict_of
@@ -65,7 +66,7 @@ async def test_replay_of_a_team_whose_metadata_has_them(service, address):
     await entries.open()
     try:
         summary = await summary_of(entries)
-        [entry] = await entries.first(1, "applied")
+        [entry] = await entries.first(1, Chosen(state="applied"))
         assert result_of(entries, entry).secret is None
     finally:
         await entries.aclose()

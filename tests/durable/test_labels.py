@@ -9,6 +9,7 @@ import pytest
 from invsvc_async import Batch, InvalidRequestError, KeyConflictError, Outbox
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import JournalEntries
+from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.writes.labels import labels_in, pair, text_of
 from tests.batch.conftest import client_of
 from tests.golden.loading import DATABASES, golden
@@ -19,6 +20,7 @@ from tests.support.inside import outbox_entries
 pytestmark = pytest.mark.one_python
 
 CUSTOMER = {"customer": "c-1"}
+OF_CUSTOMER = Chosen(labels=CUSTOMER)
 
 
 @pytest.fixture(params=["PostgreSQL", "SQLite"])
@@ -40,11 +42,12 @@ async def listed(address, client, labels, state=None):
     entries = JournalEntries(str(address), options_of(client).core, reading=True)
     await entries.open()
     try:
-        found = await entries.first(10, state, labels)
-        many, _ = await entries.count(state, 100, labels)
+        chosen = Chosen(state=state, labels=labels)
+        found = await entries.first(10, chosen)
+        many, _ = await entries.count(100, chosen)
     finally:
         await entries.aclose()
-    return {entries.key_of(each): labels_in(each.labels) for each in found}, many
+    return {entries.key_of(each): labels_in(each.noted.labels) for each in found}, many
 
 
 async def test_labels_in_a_journal(service, address):
@@ -110,10 +113,10 @@ async def test_labels_in_a_batch(service, client, tmp_path):
     async with Batch.open(tmp_path / "run.db", client) as batch:
         write = renames(client, service, "k", CUSTOMER)
         assert [each.key async for each in batch.run([write])] == ["k"]
-        [entry] = await batch.entries.first(10, None, CUSTOMER)
-        assert labels_in(entry.labels) == CUSTOMER
+        [entry] = await batch.entries.first(10, OF_CUSTOMER)
+        assert labels_in(entry.noted.labels) == CUSTOMER
         await batch.prune(done_before=datetime.now(UTC) + timedelta(hours=1))
-        assert await batch.entries.first(10, None, CUSTOMER) == []
+        assert await batch.entries.first(10, OF_CUSTOMER) == []
     with pytest.raises(InvalidRequestError, match="labels: a line has none"):
         renames(client, service, "k", CUSTOMER).to_line()
 
@@ -134,11 +137,12 @@ async def test_labels_in_an_outbox(service, client, place):
                 async with outbox.dispatching():
                     await verdicts_of(outbox, ["a", "b", "c"])
             for state in (None, "untold" if dispatches else "open"):
-                [found] = await entries.first(1, state, other)
-                assert (found.key, labels_in(found.labels)) == ("b", other)
-                assert (await entries.count(state, 100, other))[0] == 1
-        [shown] = [each for each in await entries.first(10, None) if each.key == "a"]
-        assert labels_in(shown.labels) == CUSTOMER
+                chosen = Chosen(state=state, labels=other)
+                [found] = await entries.first(1, chosen)
+                assert (found.key, labels_in(found.noted.labels)) == ("b", other)
+                assert (await entries.count(100, chosen))[0] == 1
+        [shown] = [each for each in await entries.first(10) if each.key == "a"]
+        assert labels_in(shown.noted.labels) == CUSTOMER
 
 
 @pytest.mark.parametrize("which", DATABASES)
@@ -149,8 +153,8 @@ async def test_labels_in_an_outbox_of_before(service, client, which, tmp_path):
         client_of(service) as own,
     ):
         async with Outbox.open(place, own, reading=True) as outbox:
-            assert await outbox_entries(outbox).first(10, None, CUSTOMER) == []
-            assert await outbox_entries(outbox).first(10, None)
+            assert await outbox_entries(outbox).first(10, OF_CUSTOMER) == []
+            assert await outbox_entries(outbox).first(10)
         async with Outbox.open(place, own) as outbox:
             written = renames(own, service, "new", CUSTOMER)
             if which == "sqlite":
@@ -159,7 +163,7 @@ async def test_labels_in_an_outbox_of_before(service, client, which, tmp_path):
                 address, _, _ = place.partition("&outbox=")
                 async with connected(address) as theirs, theirs.transaction():
                     await outbox.enqueue(theirs, written)
-            [found] = await outbox_entries(outbox).first(10, None, CUSTOMER)
+            [found] = await outbox_entries(outbox).first(10, OF_CUSTOMER)
             assert found.key == "new"
 
 

@@ -15,6 +15,7 @@ from invsvc_async.durable.entries import reopen_all
 from invsvc_async.durable.last_writes import take_claims
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.order import in_flight_of, unknown_of
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
@@ -87,7 +88,7 @@ async def plans(store, act):
             lambda entries: unknown_of(entries.store, ["/webhooks/7"]),
         ),
         ("open_of_thing", lambda entries: in_flight_of(entries.store, ["/webhooks/7"])),
-        ("not_applied", lambda entries: entries.first(5, "refused")),
+        ("not_applied", lambda entries: entries.first(5, Chosen(state="refused"))),
         ("open_in_lane", lambda entries: entries.store.open_in({1: 0}, (), 5)),
     ],
 )

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.pool import NullPool
 
 from invsvc_async import Outbox
+from invsvc_async.durable.store.noted import Chosen
 from tests.batch.conftest import client, client_of, silence_of  # noqa: F401 - pytest finds the first by name
 from tests.support.away_at_start import away, sooner  # noqa: F401 - pytest finds them by name
 from tests.support.database import database
@@ -237,7 +238,7 @@ def changes(client, hook, *texts):  # noqa: F811 - no fixture
 
 async def entries_of(outbox, state=None):
     """Return the first entries, as commands show them."""
-    return await outbox_entries(outbox).first(100, state)
+    return await outbox_entries(outbox).first(100, Chosen(state=state))
 
 
 async def untold(outbox):

@@ -15,6 +15,7 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.entries import lane_for
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import due, lists
+from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.turns import next_of_teams
 from invsvc_async.outbox.outbox import _epoch_ms  # reaches: the time as it is stored
@@ -232,7 +233,7 @@ async def test_drop_of_what_a_person_has_seen(service, client, place):
         await at(outbox, now() + LATER, write)
         await moved(outbox)
         [seen] = await entries_of(outbox)
-        assert seen.labels
+        assert seen.noted.labels
         assert await outbox_entries(outbox).drop("a", seen=seen)
         assert await entries_of(outbox) == []
 
@@ -446,7 +447,7 @@ async def test_age_of_what_waits(client, service, place):
         await moved(outbox)
         store = store_beneath(outbox)
         assert await lists.ready_since(store, 100) is None
-        assert (await outbox_entries(outbox).count("open", 100))[0] == 1
+        assert (await outbox_entries(outbox).count(100, Chosen(state="open")))[0] == 1
         moment = int(time.time() * 1000) + 5_000
         lane = lane_for(
             key, (await entries_of(outbox))[0].thing, outbox_entries(outbox).lanes

@@ -354,7 +354,7 @@ async def test_error_on_the_connection_is_the_applications(
         connection.terminate()
         with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
             await outbox.enqueue(connection, writes[1])
-        assert await outbox_entries(outbox).first(10, None) == []
+        assert await outbox_entries(outbox).first(10) == []
     assert service.arrivals("webhooks.update") == 0
 
 

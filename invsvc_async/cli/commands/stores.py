@@ -97,10 +97,11 @@ async def list_(
     Works beside a process that has the file.  A write is unacknowledged while nobody has taken its verdict.
     The age is the time since its verdict, or else since it was stored.
     """
-    wanted = _state_in(state)
-    labels = _labels_in(label or ())
+    from invsvc_async.durable.store.noted import Chosen
+
+    chosen = Chosen(state=_state_in(state), labels=_labels_in(label or ()))
     async with at.opened(reading=True) as entries:
-        found = await listing_of(entries, wanted, limit, labels)
+        found = await listing_of(entries, limit, chosen)
     if emitted(found.plain()):
         return
     on_terminal = is_terminal(sys.stdout)

@@ -17,6 +17,7 @@ from invsvc_async.cli.store_views import (
     listing_of,
     workers_table,
 )
+from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class WriteConsole:
         limit = limit_in(query)
         if state not in {None, *STATES}:
             raise ValueError(NOT_OFFERED)
-        found = await listing_of(self._entries, state, limit)
+        found = await listing_of(self._entries, limit, Chosen(state=state))
         return {
             "table": plain_table(found.table(namespace=found.has_namespaces)),
             "names": found.names,

@@ -27,8 +27,9 @@ an older copy          ``restored``: recognising it, and the notes about it
 =====================  ================================================================================
 
 Beneath are ``tables`` (the tables, and how a store is opened), ``conditions`` (what columns of an entry say),
-``migrations`` (what each version of the tables has changed), ``schemas`` (where a store is in PostgreSQL),
-and ``sqlite`` and ``postgres`` (connections, transactions, group commit, notifications).
+``migrations`` (what each version of the tables has changed), ``noted`` (what users note, and choosing by it),
+``schemas`` (where a store is in PostgreSQL), and ``sqlite`` and ``postgres`` (connections, transactions,
+group commit, notifications).
 
 The states of an entry
 ======================

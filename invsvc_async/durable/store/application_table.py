@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import asdict
 
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.store.conditions import ONLY_LANE
+from invsvc_async.writes.noted import NOTED_NAMES, Noted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
 # that of the first version, because no statement can change the default of a column.
 _VERSION: Final = 2
 _FIRST_VERSION: Final = 1  # of 0.1.0, without the column ``more``
-# What ``more`` has of an entry, as JSON: of these fields, those that are set.  NULL if none is.
-_IN_MORE: Final = ("labels", "team", "not_before")
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS invsvc_outbox (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, thing TEXT,
@@ -42,6 +43,7 @@ INSERT INTO invsvc_outbox (base_url, common, number, key, thing, digest, operati
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
 """
 # The column ``more`` is only named if there is something in it: the table may be one of the first version.
+# It has an object of JSON: of what is noted, the team and the time, that which is set.
 _INSERT_ROW_WITH_MORE: Final = _INSERT_ROW.replace("intent)", "intent, more)").replace(
     "$8)", "$8, $9)"
 )
@@ -135,7 +137,7 @@ def insert(base_url: str, new: Entry, common: str) -> Statement:
         new.operation,
         new.intent,
     )
-    given = {name: getattr(new, name) for name in _IN_MORE}
+    given = asdict(new.noted) | {"team": new.team, "not_before": new.not_before}
     more = {name: value for name, value in given.items() if value not in {None, ""}}
     if not more:
         return _INSERT_ROW, values
@@ -186,9 +188,15 @@ def entry_of_row(row: Sequence[Cell]) -> tuple[Entry, str]:
     """Return the entry in *row*, and the text of its common part."""
     common, *fields, more = row
     named = dict(zip(_FIELDS, fields, strict=True))
-    set_in_more = json.loads(more or "{}")
-    entry = Entry(state=State.TO_DO, lane=ONLY_LANE, **named, **set_in_more)
+    others = json.loads(more or "{}")
+    noted = _taken_out_of(others)
+    entry = Entry(state=State.TO_DO, lane=ONLY_LANE, noted=noted, **named, **others)
     return entry, common
+
+
+def _taken_out_of(more: dict[str, Any]) -> Noted:  # Any: of each member its own
+    """Remove what is noted from the members of *more*, and return it."""
+    return Noted(**{name: more.pop(name, None) for name in NOTED_NAMES})
 
 
 def of_first(statement: Statement) -> Statement:
@@ -197,15 +205,14 @@ def of_first(statement: Statement) -> Statement:
     return text.replace(", more FROM", ", NULL FROM"), values
 
 
-def labels_of_new(base_url: str) -> Statement:
-    """Build the statement that selects the labels of rows that were not moved, for ``labels_in_row``."""
+def more_of_new(base_url: str) -> Statement:
+    """Build the statement that selects ``more`` of rows that were not moved, for ``noted_in_more``."""
     return _MORE_OF_NEW, (base_url,)
 
 
-def labels_in_row(more: str) -> str | None:
-    """Return the labels in the column *more*, as they are stored."""
-    labels: str | None = json.loads(more).get("labels")
-    return labels
+def noted_in_more(more: str) -> Noted:
+    """Return what is noted in the column *more*."""
+    return _taken_out_of(json.loads(more))
 
 
 def count_new(base_url: str) -> Statement:

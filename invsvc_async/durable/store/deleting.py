@@ -19,6 +19,7 @@ from invsvc_async.durable.store.tables import change_counts
 from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import MOST, Script, not_found, slices
+from invsvc_async.writes.noted import NOTED_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +40,9 @@ _STILL_OLD: Final = (
     f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
 )
 _PRUNE: Final = f"DELETE FROM {{s}}entries AS e {_STILL_OLD}"
+_NOTHING_NOTED: Final = ", ".join(f"{name} = NULL" for name in NOTED_NAMES)
 _EMPTY: Final = f"""
-UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL, labels = NULL {_STILL_OLD}
+UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL, {_NOTHING_NOTED} {_STILL_OLD}
 """
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL

@@ -17,18 +17,19 @@ from invsvc_async.durable.store.migrations import (
     FLAGS_IN_TEXT,
     WITH_DUE_TIMES,
     WITH_FLAGS,
-    WITH_LABELS,
 )
+from invsvc_async.durable.store.noted import columns_in, noted_in, wanted_by
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.dialect import slices
-from invsvc_async.writes.labels import NO_LABELS, pair
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.noted import Chosen
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Cell
+    from invsvc_async.writes.noted import Noted
 
 
 _AT_ONCE: Final = 200  # entries of which one statement reads the notes
@@ -49,17 +50,6 @@ _IN_STATE: Final[dict[str | None, str]] = {
 _AMONG_ALL_UNTOLD: Final = "e.seq IN (SELECT seq FROM {s}unheard)"
 
 
-def _notes(*, labels: str = "e.labels", not_before: str = "e.not_before") -> str:
-    """Return the statement that selects ``Notes``; tables of an earlier version, only read, lack columns."""
-    return f"""
-SELECT e.seq, e.added_at, u.seq, {labels}, {not_before}
-    FROM {{s}}entries AS e LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq WHERE e.seq {{any 1 bigint}}
-"""
-
-
-_NOTES = _notes()
-_NOTES_WITHOUT_TIMES = _notes(not_before="NULL")
-_NOTES_WITHOUT_LABELS = _notes(labels="NULL", not_before="NULL")
 # Since when the first of the entries could be sent, but for those that wait for their time, or behind such
 # ones.
 _READY_SINCE = f"""
@@ -127,14 +117,14 @@ class Notes(NamedTuple):
     """
     What people see of an entry besides its progress.
 
-    When it was stored first (epoch ms), whether its verdict was not acknowledged, its labels, and the time
-    before which it is not sent (epoch ms).
+    When it was stored first (epoch ms), whether its verdict was not acknowledged, the time before which it
+    is not sent (epoch ms), and what users have noted.
     """
 
     added_at: int | None
     is_unheard: bool
-    labels: str | None
     not_before: int | None
+    noted: Noted
 
 
 class LaneOwner(NamedTuple):
@@ -161,26 +151,18 @@ async def first_open(store: Store, limit: int) -> list[Entry]:
     return await store.entries(where, limit)
 
 
-async def first(
-    store: Store, state: str | None, limit: int, labels: Mapping[str, str] = NO_LABELS
-) -> list[Entry]:
-    """
-    Return the first entries in *state* with all of *labels*.
-
-    A state is ``"open"``, ``"untold"``, or the name of a verdict; ``None``: any.
-    """
-    where, pairs = _chosen_with_labels(store, state, labels)
+async def first(store: Store, chosen: Chosen, limit: int) -> list[Entry]:
+    """Return the first of the *chosen* entries."""
+    where, texts = _condition_of(chosen, store.version)
     return await store.entries(
-        f"{where} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *pairs
+        f"{where} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *texts
     )
 
 
-async def count(
-    store: Store, state: str | None, most: int, labels: Mapping[str, str] = NO_LABELS
-) -> Counted:
-    """Count the entries that ``first`` selects, up to *most*."""
-    where, pairs = _chosen_with_labels(store, state, labels)
-    [(many, oldest)] = await store.rows(_count_text(where), most, *pairs)
+async def count(store: Store, chosen: Chosen, most: int) -> Counted:
+    """Count the *chosen* entries, up to *most*."""
+    where, texts = _condition_of(chosen, store.version)
+    [(many, oldest)] = await store.rows(_count_text(where), most, *texts)
     return Counted(int(many), oldest)
 
 
@@ -241,17 +223,19 @@ async def notes_of(store: Store, seqs: Sequence[int]) -> dict[int, Notes]:
     """Return the notes of the entries *seqs*, by their numbers."""
     text = _notes_text(store.version)
     return {
-        seq: Notes(added, unheard is not None, labels, not_before)
+        seq: Notes(added, unheard is not None, not_before, noted_in(noted))
         for some in slices(seqs, _AT_ONCE)
-        for seq, added, unheard, labels, not_before in await store.rows(text, some)
+        for seq, added, unheard, not_before, *noted in await store.rows(text, some)
     }
 
 
 def _notes_text(version: int) -> str:
-    """Return the statement that selects notes of entries in tables of a *version*."""
-    if version < WITH_LABELS:
-        return _NOTES_WITHOUT_LABELS
-    return _NOTES if version >= WITH_DUE_TIMES else _NOTES_WITHOUT_TIMES
+    """Return the statement that selects ``Notes`` from tables of a *version*, which may lack columns."""
+    not_before = "e.not_before" if version >= WITH_DUE_TIMES else "NULL"
+    return f"""
+SELECT e.seq, e.added_at, u.seq, {not_before}, {columns_in(version)}
+    FROM {{s}}entries AS e LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq WHERE e.seq {{any 1 bigint}}
+"""
 
 
 async def owner_of(store: Store, lane: int) -> LaneOwner | None:
@@ -271,25 +255,20 @@ async def keys_called(store: Store, key: str) -> list[str]:
     return [entry.key for entry in await store.entries(_NAMED, key)]
 
 
-def _chosen_with_labels(
-    store: Store, state: str | None, labels: Mapping[str, str]
-) -> tuple[str, list[str]]:
+def _condition_of(chosen: Chosen, version: int) -> tuple[str, list[str]]:
     """
-    Return the condition of entries in *state* with all of *labels*, and its values from the second on.
+    Return the condition of *chosen* entries in tables of a *version*, and its values from the second on.
 
-    The first value is how many entries are wanted.  Each label is one text in the stored form.  The functions
-    for JSON cannot be relied on: SQLite may be built without, and PostgreSQL refuses some texts.
+    The first value is how many entries are asked for.
     """
-    if labels and store.version < WITH_LABELS:
+    wanted = wanted_by(chosen)
+    if any(version < each.column.since for each in wanted):
         return "false", []
-    condition = _in_state(state)
-    if state == "untold" and labels:  # The first ones may lack the labels.
+    condition = _in_state(chosen.state)
+    if chosen.state == "untold" and wanted:  # The first ones may lack what is wanted.
         condition = _AMONG_ALL_UNTOLD
-    has_each = "".join(
-        f" AND {{at}}(e.labels, {{arg {number} text}}) > 0"
-        for number in range(2, len(labels) + 2)
-    )
-    return f"{condition}{has_each}", [pair(*label) for label in labels.items()]
+    conditions = [each.condition(number) for number, each in enumerate(wanted, 2)]
+    return " AND ".join([condition, *conditions]), [each.text for each in wanted]
 
 
 def _in_state(state: str | None) -> str:

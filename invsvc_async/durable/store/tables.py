@@ -18,8 +18,8 @@ counts     in a batch, how many entries there are of each state, verdict and kin
 Each process adds to a part of the counts of its own, so that none waits for another.
 
 ``flags`` is what is counted of an outcome: 1 if the secret of a webhook is lost, plus 2 if the entry was
-overtaken.  ``labels`` are those of the user, as JSON; the form is that of ``writes/labels``.
-``team`` is the one that a request names, or ``""``.  ``not_before`` and ``due_at`` are those of ``due``.
+overtaken.  ``labels`` are those of the user (``noted``).  ``team`` is the one that a request names, or
+``""``.  ``not_before`` and ``due_at`` are those of ``due``.
 
 ``lane``, ``done_at`` and ``digest`` say more than their names: see ``conditions``.  ``seq`` identifies an
 entry.  ``place`` is its place in the order of the writes to one thing.  The columns
