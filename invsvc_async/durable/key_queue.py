@@ -76,7 +76,9 @@ class Queue:
         run.overtaken = ahead.is_overtaken
         if run.creates:
             await take_claims(run.options.core.writes, self._store, [run.thing])
-        learn(run.options, [Left(run.thing, ahead.team, ahead.state, ahead.stamp)])
+        if ahead.last:
+            left = Left(run.thing, ahead.team, ahead.state, ahead.stamp)
+            learn(run.options, [left])
         if ahead.has_unknown:
             await self._claims.waits.while_open(self._close_lines(run, run.thing))
         run.waited += clock.now() - begun

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.transport.client_core import ClientCore, ClientOptions
     from invsvc_async.writes.register import WriteRegister
+    from invsvc_async.writes.things import LastState
 
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
@@ -104,36 +105,28 @@ def _kept(kind: WriteKind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None
 
 def learn(options: ClientOptions, rows: Iterable[Left]) -> None:
     """
-    Pass what a journal stores of things on to the client.
+    Pass what a journal stores of things on to the client, in place of what the client has seen before that.
 
-    It replaces nothing that the client has seen later itself. The state of a webhook, which shows no time of
-    its last change, counts only for ten minutes, by the service's clock. After that, or while that clock is
-    not known, a read before the write says more.
+    The state of a webhook, which shows no time of its last change, counts only for ten minutes, by the
+    service's clock. After that, while that clock is not known, and if a row has no state or no time, the
+    client knows nothing of the thing: a read before the write says more.
 
     Raises:
         JournalError: A state cannot be read.
     """
-    core = options.core
-    writes = core.writes
-    now = core.clock.now()
-    bounds = core.server_clock.bounds(now, options.reconcile.clock_slack)
+    writes = options.core.writes
     for row in rows:
-        if row.state is None:
-            continue
         known = writes.last_state(row.team, row.thing)
-        if known is not None and (row.stamp or 0) <= (
-            inf if known.stamp is None else known.stamp
-        ):
+        if known is not None:
+            if _is_as_late(known, row):
+                continue
+            writes.forget_state(row.thing)
+        is_later = known is None or None not in (known.stamp, row.stamp)
+        if row.state is None or not is_later:
             continue
         state = _state_of(row)
-        weight = len(row.state)
         lasts = not state or version_of(state) is not None  # what was deleted stays so
-        is_recent = (
-            row.stamp is not None
-            and bounds is not None
-            and now + bounds.high - row.stamp / 1000 < _RECENT
-        )
-        if lasts or is_recent:
+        if lasts or _is_recent(options, row):
             writes.learn_state(
                 row.team,
                 row.thing,
@@ -141,9 +134,26 @@ def learn(options: ClientOptions, rows: Iterable[Left]) -> None:
                 -inf,
                 -inf,
                 stamp=row.stamp,
-                weight=weight,
+                weight=len(row.state),
                 written=True,
             )
+
+
+def _is_as_late(known: LastState, row: Left) -> bool:
+    """Return whether the client has surely seen the *known* state when that of *row* was, or later."""
+    if row.state is None or row.stamp is None or known.stamp is None:
+        return False
+    return row.stamp <= known.stamp
+
+
+def _is_recent(options: ClientOptions, row: Left) -> bool:
+    """Return whether the state in *row* was seen within the last ten minutes, by the service's clock."""
+    core = options.core
+    now = core.clock.now()
+    bounds = core.server_clock.bounds(now, options.reconcile.clock_slack)
+    if row.stamp is None or bounds is None:
+        return False
+    return now + bounds.high - row.stamp / 1000 < _RECENT
 
 
 def _state_of(row: Left) -> Wire:

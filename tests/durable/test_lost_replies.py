@@ -23,6 +23,7 @@ from invsvc_async.durable.store.tables import Opening
 from invsvc_async.durable.store.verdicts import take_verdicts
 from invsvc_async.errors import JournalError
 from invsvc_async.storage import postgres_pool
+from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates, opened as opened_entries
 from tests.durable.stores import (
     KINDS,
@@ -38,6 +39,7 @@ from tests.durable.stores import (
 )
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
+from tests.support.inside import store_beneath
 from tests.support.waiting import cancel, until
 
 SCAN = "SELECT state, coalesce(verdict, ''), 0, count(*) FROM {s}entries GROUP BY state, verdict"
@@ -370,3 +372,39 @@ async def test_retry_while_an_end_is_stored(service, client, proxy, request):
         [result] = await running
     assert result.outcome.verdict is Verdict.APPLIED
     assert service.arrivals("webhooks.create") == 2
+
+
+def described(client, hook, text):
+    return client.webhooks.update(hook.id, description=text).keyed(text)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_end_stored_again_after_a_later_write(service, is_lost):
+    """Its process hears of the end late; the next write there is compared with what the later write left."""
+    hook = service.seed_webhook()
+    name = f"journal=later_{is_lost}&silence=60".lower()
+    async with (
+        database_proxy() as proxy,
+        client_of(service, journal=f"{proxy.address}&{name}") as one,
+        client_of(service, journal=f"{database().address}&{name}") as other,
+    ):
+        if is_lost:
+            proxy.lose('"basis":"answered"')
+        first = asyncio.create_task(described(one, hook, "a").outcome())
+        if is_lost:
+            await until(lambda: proxy.lost)
+            proxy.cut()
+        else:
+            await first
+        assert (await described(other, hook, "b").outcome()).applied
+        left = "SELECT place, state FROM {s}states"
+        before = await store_beneath(other).rows(left)
+        if is_lost:
+            await proxy.open()
+        assert (await first).applied
+        assert await store_beneath(other).rows(left) == before
+        service.script("webhooks.update", "reset")
+        third = await described(one, hook, "c").outcome()
+        assert third.applied, third.explain()
+    effects = service.ledger.effects("webhooks.update")
+    assert [entry.body["description"] for entry in effects] == ["a", "b", "c"]

@@ -12,10 +12,12 @@ import pytest
 
 from invsvc_async import ConfigurationError, JournalError, Timeouts, Verdict
 from invsvc_async.client import options_of
+from invsvc_async.durable import last_writes
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import lanes
 from invsvc_async.durable.store.postgres import PostgresStore
+from invsvc_async.durable.store.states import Left
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.durable.child import process
 from tests.durable.writing import cut_off
@@ -463,3 +465,47 @@ async def test_rate_is_divided(service, shared):
         await until(lambda: asyncio.sleep(0, core.members() == 2))
         waits = [core.pace.wait_for_start(0.0) for _ in range(3)]
         assert waits[2] - waits[1] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("has_written", [False, True])
+@pytest.mark.parametrize("since", ["at once", "after ten minutes", "after a prune"])
+async def test_own_state_that_another_process_has_replaced(
+    service, shared, monkeypatch, has_written, since
+):
+    """A process does not compare with what it has seen itself, if another one has written since."""
+    if since == "after ten minutes":
+        # reaches: ten minutes of the service's clock
+        monkeypatch.setattr(last_writes, "_RECENT", -60.0)
+    hook = service.seed_webhook().id
+
+    def described(client, text):
+        return client.webhooks.update(hook, description=text).keyed(text).outcome()
+
+    async with (
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
+        if has_written:
+            await described(one, "a")
+        await described(other, "b")
+        if since == "after a prune":
+            await store_beneath(other).rows(
+                "UPDATE {s}states SET team = NULL, state = NULL, stamp = NULL"
+            )
+        service.script("webhooks.update", "reset")
+        third = await described(one, "c")
+    assert third.applied, third.explain()
+    effects = service.ledger.effects("webhooks.update")
+    assert effects[-1].body["description"] == "c"
+
+
+@pytest.mark.parametrize("stamps", [(5, None), (None, 5), (None, None), (5, 6)])
+async def test_state_whose_time_is_not_known(client, stamps):
+    """It does not count, nor does what the client has seen: which of them is later is not known."""
+    thing, writes = "/journeys/jrn_1", options_of(client).core.writes
+    seen, stored = stamps
+    writes.learn_state(None, thing, {"name": "seen"}, 1.0, 2.0, stamp=seen)
+    state = '{"id":"jrn_1","name":"stored","last_updated":5}'
+    last_writes.learn(options_of(client), [Left(thing, state=state, stamp=stored)])
+    last = writes.last_state(None, thing)
+    assert (last and last.state["name"]) == ("stored" if stamps == (5, 6) else None)

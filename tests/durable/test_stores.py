@@ -87,6 +87,18 @@ async def test_put_updates_its_entry_and_what_follows(store, lane):
     assert await unheard(store) == [first.seq, second.seq]
 
 
+async def test_end_that_is_put_again(store, lane):
+    """It is stored, as after a lost reply, and leaves what a later write left as it is."""
+    first, second = await fill(store, "one", "two")
+    for entry, state in ((first, "{}"), (second, '{"name":"b"}')):
+        entry.state, entry.verdict, entry.outcome = State.DONE, "applied", "{}"
+        entry.done_at = 1000
+        await lane.put(entry, Left("thing", state=state))
+    await lane.put(first, Left("thing", state="{}"))
+    [(place, state)] = await store.rows("SELECT place, state FROM {s}states")
+    assert (place, state) == (2, '{"name":"b"}')
+
+
 async def test_put_before_one_that_is_cancelled(store, lane):
     """It is not told that its entry is stored before that is so."""
     (entry,) = await fill(store, "one")

@@ -8,7 +8,7 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.simulator.stores import Stores
-from tests.walk.program import Cut, End, Life, Program, Write
+from tests.walk.program import RECENT, Cut, End, Life, Program, Write
 from tests.walk.service import IN_PART, LIMITED
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ COMMITS, STEPS = (
 AS_REMOVED = 0.06  # s after it was heard, or cancelled, an entry is being removed
 DENIED = 0.2  # of the programs: reads are denied
 WAITS = 0.5  # of the processes wait when the service limits their rate
+LATE = 0.4  # of the processes with lost replies notice them late
+RECENTS = (RECENT, RECENT, 3.0, 0.2)  # s
 
 
 EVENTS = (
@@ -165,7 +167,7 @@ def _drawn(
     )
     if use == "writes":
         program = _without_keys(chance, taste, program)
-    return _with_cuts(chance, program)
+    return _with_late_replies(chance, _with_cuts(chance, program))
 
 
 def _without_keys(chance: Random, taste: _Taste, program: Program) -> Program:
@@ -197,6 +199,16 @@ def _without_keys(chance: Random, taste: _Taste, program: Program) -> Program:
     if chance.random() < taste.reads + DENIED:
         reads |= {str(chance.randrange(6)): "denied" for _ in range(2)}
     return replace(program, lives=tuple(lives), fates=fates, reads=reads)
+
+
+def _with_late_replies(chance: Random, program: Program) -> Program:
+    """Return *program*, in which lost replies may be noticed late, and stored states may soon be old."""
+    lives = []
+    for life in program.lives:
+        is_late = chance.random() < LATE
+        slow = tuple(sorted({*life.slow, *life.lost})) if is_late else life.slow
+        lives.append(replace(life, slow=slow))
+    return replace(program, lives=tuple(lives), recent=chance.choice(RECENTS))
 
 
 def _with_all_keys(program: Program) -> list[Life]:

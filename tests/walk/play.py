@@ -48,6 +48,7 @@ def _world(stage: WalkStage) -> Iterator[None]:
             ("invsvc_async.durable.entries.weakref", _NO_FINALIZERS),
             ("invsvc_async.durable.journal_life.weakref", _NO_FINALIZERS),
             (f"{_STORAGE}.postgres_pool._PAUSE", 0.0),
+            ("invsvc_async.durable.last_writes._RECENT", stage.program.recent),
             ("invsvc_async.writes.driver.intent_of", noted),
             ("invsvc_async.writes.write.intent_of", noted),
         ):

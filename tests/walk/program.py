@@ -21,6 +21,8 @@ Kind = Literal["rename", "change", "create", "remove"]
 How = Literal["kill", "cancel", "close", "drop", "raise", "freeze"]
 Then = Literal["again", "settle", "resume"]
 
+RECENT = 600.0  # s
+
 
 class Write(msgspec.Struct, frozen=True, omit_defaults=True):
     """One write of the program: its key, and what it does to which thing."""
@@ -109,6 +111,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     stores: str = ""  # how the service stores what it is sent, as ``Stores.parse`` reads it; "": as it is
     order: int = 0  # a seed: which of several tasks that could go on does; 0: the first
     jitter: int = 0  # a seed: how long transactions take; 0: always as long
+    recent: float = RECENT  # s for which a stored state of a webhook counts
 
     def write(self, key: str) -> Write:
         """Return the write under *key*."""
@@ -137,6 +140,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         )
         fates = sum(len(fates) for fates in self.fates.values()) + len(self.reads)
         seeds = bool(self.order) + bool(self.jitter) + 2 * bool(self.stores)
+        seeds += self.recent != RECENT
         return (
             2 * len(self.writes)
             + 3 * len(self.lives)

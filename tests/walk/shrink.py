@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from invsvc_async.simulator.own_words import WORDS
-from tests.walk.program import End, Life, Program
+from tests.walk.program import RECENT, End, Life, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LIFE = Life("", ())  # what a plain one has
-PLAIN = {"order": 0, "jitter": 0, "wall": (), "grows": False, "stores": ""}
+PLAIN = {
+    "order": 0,
+    "jitter": 0,
+    "wall": (),
+    "grows": False,
+    "stores": "",
+    "recent": RECENT,
+}
 
 
 def shrunk(

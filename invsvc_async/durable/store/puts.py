@@ -82,18 +82,14 @@ _SET_VALUES: Final = ", ".join(
 _NOT_REOPENED: Final = (
     f" AND (e.state <> {State.TO_DO:d} OR given.state <> {State.DONE:d})"
 )
-# What the entries were before, b, tells what to count.  If somebody reopens an entry just now, b is outdated,
-# and the entry is not stored.
-_JOIN_BEFORE: Final = "JOIN {s}entries AS b ON b.seq = given.seq"
-_BEFORE_IS_CURRENT: Final = "AND b.state = e.state"
+# What the entries were before, b, tells what to count, and which ends are new.  If somebody reopens or stores
+# an entry just now, b is outdated, and the entry is not stored.
 _WHAT_TO_COUNT: Final = """, e.state AS state, coalesce(e.verdict, '') AS verdict, e.flags AS flags,
     b.state AS state_before, coalesce(b.verdict, '') AS verdict_before, b.flags AS flags_before"""
 
 
 def _stored(*, counted: bool, is_again: bool) -> str:
     """Return the part of the statement that stores entries; *is_again*: an earlier try may have done so."""
-    join_before = _JOIN_BEFORE if counted else ""
-    before_is_current = _BEFORE_IS_CURRENT if counted else ""
     what_to_count = _WHAT_TO_COUNT if counted else ""
     not_reopened = _NOT_REOPENED if is_again else ""
     return f"""
@@ -102,10 +98,11 @@ owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}
 stored AS (
     UPDATE {{s}}entries AS e SET {_SET_VALUES}
     FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {CHANGING}}}
-        JOIN owned ON owned.id = given.lane AND owned.owner = given.token {join_before}
-    WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane {before_is_current}
+        JOIN owned ON owned.id = given.lane AND owned.owner = given.token
+        JOIN {{s}}entries AS b ON b.seq = given.seq
+    WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane AND b.state = e.state
         AND (e.{OPEN}{not_reopened} OR e.verdict = given.verdict AND e.outcome = given.outcome)
-    RETURNING e.seq, e.place, e.done_at, given.taker {what_to_count}
+    RETURNING e.seq, e.place, e.done_at, given.taker, b.{OPEN} AS was_open {what_to_count}
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}
         ON CONFLICT DO NOTHING
@@ -124,7 +121,8 @@ _COUNTED: Final = """
 )
 """
 # The place says who is overtaken, so it does not fall.  The state is what the write left that ended last,
-# even if its place is lower.
+# even if its place is lower.  An end that an earlier try has stored leaves nothing again: since then, another
+# process may have stored what a later write left.
 #
 # Two writes to one thing are not stored together, but if they were, the statement would fail for all entries:
 # hence DISTINCT.
@@ -133,7 +131,7 @@ _NOTED_STATES: Final = """
     INSERT INTO {s}states AS s (thing, place, team, state, stamp)
     SELECT DISTINCT ON (given.thing) given.thing, place, given.team, given.state, given.stamp
     FROM {rows 3 seq:bigint thing:text team:text state:text stamp:bigint} JOIN stored USING (seq)
-    ORDER BY given.thing, place DESC
+    WHERE was_open ORDER BY given.thing, place DESC
     ON CONFLICT (thing) DO UPDATE SET place = greatest(s.place, excluded.place), team = excluded.team,
         state = excluded.state, stamp = excluded.stamp
 )
@@ -160,12 +158,13 @@ UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 seq:bigint {CHANGING}}
     WHERE e.seq = given.seq AND e.{OPEN} {{changed}}
 """
 _STATES_OF: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
-_NOTE_STATES: Final = """
-INSERT INTO {s}states AS s (thing, place, team, state, stamp)
+# Before the entries are updated: an end that is there leaves nothing again.
+_NOTE_STATES: Final = f"""
+INSERT INTO {{s}}states AS s (thing, place, team, state, stamp)
 SELECT given.thing, e.place, given.team, given.state, given.stamp
-FROM {rows 1 seq:bigint thing:text team:text state:text stamp:bigint}
-    JOIN {s}entries AS e ON e.seq = given.seq
-WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place), team = excluded.team,
+FROM {{rows 1 seq:bigint thing:text team:text state:text stamp:bigint}}
+    JOIN {{s}}entries AS e ON e.seq = given.seq
+WHERE e.{OPEN} ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place), team = excluded.team,
     state = excluded.state, stamp = excluded.stamp
 """
 
@@ -253,6 +252,8 @@ def put_in_file(
 
     They are gone, or done: an entry that was dropped, or that another write under its key replaced, stays so.
     """
+    for part in slices(lefts, MOST):
+        yield _NOTE_STATES, (part,)
     lost: set[int] = set()
     for some in slices(entries, MOST):
         changed = yield (
@@ -266,6 +267,4 @@ def put_in_file(
             lost.update(
                 entry.seq for entry in some if states.get(entry.seq) != entry.state
             )
-    for part in slices([left for left in lefts if left[0] not in lost], MOST):
-        yield _NOTE_STATES, (part,)
     return lost
