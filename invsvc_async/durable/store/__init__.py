@@ -3,7 +3,8 @@ The store of writes under client journals, batches and outboxes, in SQLite and P
 
 All SQL of its tables is in this folder, and nowhere else.  What is outside asks for operations: functions of
 a store, which return named types.  Some are *scripts*, which ``store.run`` runs in one transaction, and again
-if the reply about that was lost.
+if the reply about that was lost.  ``storage/dialect`` explains them, and the words in braces in statements.
+Those that a store has chosen are in ``schemas`` (``dialect_in``) and ``sqlite`` (``DIALECT``).
 
 =====================  ================================================================================
 what is asked for      file: operations
@@ -19,11 +20,12 @@ verdicts               ``verdicts``: who gives each; acknowledged ones.  ``findi
 entries                ``adding``; ``reopening``; ``deleting``: dropping and pruning.  ``unkeyed``: those of
                        a client without keys.  ``lists``: what people see
 what is not due        ``due``: writes that wait for their time, and those behind them
-whose turn it is       ``turns``: the teams that have open writes, and the next ones of each
+whose turn it is       ``open_in`` of the store: the next entries of lanes.  ``turns``: those of each team
 a batch                ``inputs``: who reads one, and what is added of it
 an outbox              ``enqueued``: by transactions of the application.  ``application_table``: in the
                        application's own SQLite file
-an older copy          ``restored``: recognising it, and the notes about it
+an older copy          ``restored``: recognising it, and the notes about it.  ``check_place`` of a store in
+                       PostgreSQL decides with these
 =====================  ================================================================================
 
 Beneath are ``tables`` (the tables, and how a store is opened), ``conditions`` (what columns of an entry say),
@@ -57,7 +59,7 @@ finished, untold  DONE              ``verdict``, ``outcome``; ``done_at`` NULL a
                                     ``digest`` empty: a client has made up the key.
                                     It stays *open* until the application has it
 emptied           DONE              finished, without ``intent`` and ``outcome``:     forget
-                                    only its key is kept
+                                    its key, digest and verdict are kept
 forgotten                           no row, and its ``seq`` is not given again
 ================  ================  ================================================  ==================
 

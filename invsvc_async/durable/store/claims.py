@@ -244,6 +244,7 @@ async def claim(
     writes to one thing are not *given* together: the second has to see the first.
 
     A key is missing in the result if the lane is lost, or another process has inserted its entry meanwhile.
+    If the reply was lost, the next try finds its own entries: they are ``Abandoned``, not ``Claimed``.
 
     Costs one round trip, and no other one to know the entries that were there.
     """

@@ -44,6 +44,7 @@ _NOTHING_NOTED: Final = ", ".join(f"{name} = NULL" for name in NOTED_NAMES)
 _EMPTY: Final = f"""
 UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL, {_NOTHING_NOTED} {_STILL_OLD}
 """
+# What a pruned write left of its thing goes, too.  The place stays: it says who is overtaken.
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place

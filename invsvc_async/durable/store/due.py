@@ -48,7 +48,7 @@ _AT_ONCE: Final = 200  # entries that one transaction moves
 IS_BEHIND: Final = f"""
 EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {waits("w")})
 """
-# When the next entry of each lane, which is one aside, is due; and the time of the database (s).
+# Of each of these lanes aside: when its next entry is due; and the time of the database (s).
 _NEXT_DUE: Final = f"""
 SELECT given.lane, (
     SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {waits("w")}
@@ -139,7 +139,7 @@ async def _waiting_in(
         return {}, 0.0
     rows = await store.rows(_NEXT_DUE, [(aside_of(number),) for number in lanes])
     found = {lane_of(aside): due_at for aside, due_at, _ in rows if due_at is not None}
-    # A file has no clock but that of this process.
+    # A file has no clock but that of this process: ``time.time``, as in ``done_at``.
     now = rows[0][2] if store.is_shared else time.time()
     return found, now * 1000
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 Statement: TypeAlias = tuple[str, tuple[Cell, ...]]  # and its values
 
 # The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
-# thing are numbered in the order in which their transactions commit.
+# thing are numbered in the order in which their transactions commit.  Each part selects from the one before
+# (``told`` from ``first``, ``numbered`` from ``told``), which makes PostgreSQL run them in this order.
 _INSERT: Final = """
 WITH first AS MATERIALIZED ({lock}),
 told AS MATERIALIZED (SELECT pg_notify(CAST($1 AS text), CAST($2 AS text)) AS done FROM first),
@@ -200,7 +201,7 @@ def _placed(row: Entry) -> Entry:
 
 
 async def end_lost(store: Store, moved: Sequence[Entry]) -> None:
-    """Insert entries with the verdict UNKNOWN for rows that were *moved* and have none."""
+    """Insert an entry with the verdict UNKNOWN for each row that is marked as *moved* and has no entry."""
     await store.run(partial(_end_lost, moved))
 
 

@@ -95,8 +95,8 @@ class Facts:
         """
         Begin to set the fact *name* to *value*, or to delete it if *value* is ``None``.
 
-        Changes are stored in their order.  The returned task need not be awaited; it raises no errors of the
-        store, so nothing is stored if the store is closed or away.
+        Changes are stored in their order.  The returned task need not be awaited: it raises no errors.  If
+        the store is closed or away, the change is lost.
         """
         change = (_DELETE_FACT, name) if value is None else (SET, name, value)
         self._changing = asyncio.create_task(self._change(change, self._changing))

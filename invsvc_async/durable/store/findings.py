@@ -2,9 +2,9 @@
 What a person has found out about a write, stored as its verdict; ``durable/resolve.py`` says when.
 
 The finding is stored in one transaction, under the locks of a take-over: on the lane, then on the entry.  So
-a process that takes the lane over does so before, and then the finding is refused, because the process lives;
-or afterwards, and then it finds the verdict.  What the previous owner may still store, which was silent for
-too long, is rejected, because the entry is done.
+if a process takes the lane over before, the finding is refused, because that process lives; if afterwards,
+the process finds the verdict.  The previous owner, which was silent for too long, may still store something:
+that is rejected, because the entry is done.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ _OPEN_AGAIN: Final = f"""
 UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1
 """
+# An entry of a key leaves its lane: otherwise the next claim would take the write for one that the process of
+# the lane has applied (``_CLAIM``, ``_NOT_NEXT``).
 _STORE_FINDING: Final = f"""
 UPDATE {{s}}entries AS e SET lane = given.lane, {SET_CHANGING}
     FROM {{rows 1 seq:bigint lane:bigint {CHANGING}}}
@@ -80,11 +82,11 @@ async def store_finding(
     called: str,
 ) -> str:
     """
-    Store the entry that *make* gives, of the time of the store (epoch ms), in place of *seen*.
+    Store the entry that *make* returns for a time of the store (epoch ms), in place of *seen*.
 
     Return its outcome, as it is stored.  *tries* are the outcomes that earlier tries have stored, whose
-    replies were lost.  *mine* is the token of a lane of this process, in which no run has the write.  Errors
-    call the write *called*.
+    replies were lost.  If the lane has the token *mine*, of this process, that is no reason to refuse: the
+    caller knows that no run here has the write.  Errors call the write *called*.
 
     Raises:
         JournalError: A living process has the write, or it was changed since it was *seen*.
@@ -101,7 +103,7 @@ async def store_finding(
     )
     has_results = store.how.kind != "journal"
     text = await store.run(lambda: _store(put_in_place(), has_results=has_results))
-    await store.tell(str(seen.lane))
+    await store.tell(str(seen.lane))  # also of a lane aside: see ``batch/notices``
     return text
 
 
@@ -133,9 +135,9 @@ def _put_in_place(
     called: str,
 ) -> Script[Entry]:
     """
-    Store the entry that *make* gives in place of *seen*, and return it.
+    Store the entry that *make* returns in place of *seen*, and return it.
 
-    *tries* are the outcomes that earlier tries have stored, whose replies were lost.
+    The arguments are those of ``store_finding``.
     """
     # What is aside, or released, is in no lane that has an owner.
     lanes = yield LOCK_OWNER, (seen.lane,)

@@ -127,7 +127,7 @@ async def close_of_dead(store: Store, before: float) -> int:
 
 async def is_undecided(store: Store, since: float, name: str) -> bool:
     """
-    Return whether another process than *name* may be gone: it gave no sign of life *since* (store's s).
+    Return whether another process than *name*, silent *since* a time of the store's clock (s), may be gone.
 
     One that has neither results nor an input does not matter.
     """

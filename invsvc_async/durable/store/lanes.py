@@ -1,9 +1,9 @@
 """
 The lanes of a store, each with the token of its owner: taking, releasing and moving lanes.
 
-Who takes a lane sets its own token on it, under a lock on the lane's row.  In PostgreSQL, each store of an
-entry checks the token under that lock, so after a take-over, those of the previous owner are rejected.  In a
-file there is no take-over while a process has it open: the lock of the file is what a store relies on.
+Who takes a lane sets its own token on it, under a lock on the lane's row.  In PostgreSQL, each put of an
+entry checks the token under that lock, so after a take-over, the puts of the previous owner are rejected.  In
+a file there is no take-over while a process has it open: puts rely on the lock of the file.
 
 All writes to one thing are in one lane, so its owner alone keeps their order.  An owner for each entry, taken
 with ``FOR UPDATE SKIP LOCKED``, was tried instead: PostgreSQL 18, 300,000 waiting entries, four processes,
@@ -47,8 +47,9 @@ _TAKE_LANES: Final = """
 UPDATE {s}lanes AS l SET owner = given.token
 FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
 """
-# When the last lane or entry was taken from a process that is only silent: such a process may have a request
-# under way, whatever became of those that had its entries since.
+# When a lane or an entry of this store was last taken from a process that was only silent.  That process may
+# have a request under way for ``_LONGEST_REQUEST``.  Until then no lane counts as free (``TakenLane``): its
+# entries may be of that process, although a later owner has released the lane.
 _NOTE_SILENT: Final = """
 INSERT INTO {s}facts (name, value) VALUES ('silent', CAST({now} AS text))
     ON CONFLICT (name) DO UPDATE SET value = excluded.value
@@ -200,8 +201,8 @@ async def move_entries(
     Move the entries of the *taken* lanes to the lane *to*, and delete those lanes.
 
     Return the keys of the open entries that are in *to* afterwards, in the order of their numbers, and
-    whether each write has a verdict.  Entries with a key of the user's own are not among them: they are moved
-    to no process, because any run of the key may have them, and those in *to* are runs of this process.
+    whether each write has a verdict.  Keys of the user's own are not among them.  Those of the *taken* lanes
+    are moved to ``FREED`` or ``ENDED``, for any run of the key; those in *to* have runs in this process.
 
     Raises:
         LostLaneError: The lane *to* belongs to another process.

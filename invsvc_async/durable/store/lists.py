@@ -128,7 +128,11 @@ class Notes(NamedTuple):
 
 
 class LaneOwner(NamedTuple):
-    """The owner of a lane: the last status of the process, as JSON, and its silence (s)."""
+    """
+    The owner of a lane: the last status of the process, as JSON, and how long it has been silent (s).
+
+    ``is_alive`` says nothing in a file, where silence has no end: there the lock of the file shows who lives.
+    """
 
     status: str | None
     silent: float | None

@@ -5,7 +5,7 @@ A process has a name.  The *token* that it sets on what it owns, such as a lane 
 its name, a dot and more: so ``LIKE name || '.%'`` finds the tokens of a process.
 
 A sign of life is a time in the table ``members``, of the database's clock.  A process is silent, and counts
-as dead, once its last one is older than its ``silence``, or than that of the process that asks.  What a
+as dead, once its last one is older than its own ``silence`` and than that of the process that asks.  What a
 process does about that is in ``durable/leases.py``; how lanes change hands, in ``lanes``.
 """
 
@@ -62,8 +62,8 @@ _FORGET_DEAD: Final = """
 DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
     AND NOT EXISTS (SELECT 1 FROM {s}lanes l WHERE l.owner LIKE {s}members.name || '.%')
 """
-# The processes that live, for who has to wait for their end: so a sign in the far future, which a process may
-# have left before a clock was set back, is none.
+# The living processes, for one that waits for their ends.  A sign of life in the far future does not count
+# here: a process that is gone may have left it before the clock was set back.
 _MEMBERS: Final = f"""
 SELECT status FROM {{s}}members WHERE {_LIVES}
     AND seen < {{now}} + CASE WHEN silence > {{arg 1 float8}} THEN silence ELSE {{arg 1 float8}} END
@@ -190,7 +190,7 @@ async def forget_the_dead(store: Store) -> None:
 
 
 async def note_end(store: Store, name: str, status: str | None) -> None:
-    """Note that the process *name* has ended, with the last *status*; forget a process without any."""
+    """Note that the process *name* has ended, with the last *status*; forget one that has given no status."""
     await store.rows(f"{_DELETE_MEMBER} AND status IS NULL", name)
     await store.rows(_END_MEMBER, name, status)
 

@@ -51,7 +51,7 @@ def _has_member(outcome: str, member: str) -> str:
     return f"{at} > 0 AND {is_before}"
 
 
-# The flags of an entry in tables of version 1, which what only reads may find.
+# The flags of an entry in tables of version 1.  Lists use this, too: reading a store does not upgrade it.
 FLAGS_IN_TEXT: Final = (
     f"CASE WHEN {_has_member('e.outcome', _LOST_SECRET)} THEN 1 ELSE 0 END"
     f" + CASE WHEN {_has_member('e.outcome', _WAS_OVERTAKEN)} THEN 2 ELSE 0 END"

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Store: TypeAlias = "SqliteStore | PostgresStore"  # Both have the same methods.
 
 
-# In the query of a journal's address: the namespace of its keys, and what is said of that.
+# In the query of a journal's address: the namespace of its keys; and the words of a person that another
+# credential has the same mode, or that what a restored journal may lack was looked for (``key_names``).
 _NAMES: Final = ("namespace", "same_mode", "complete")
 LANES: Final = 64  # of a batch or an outbox in a database; one in a file has one lane
 # The tables by which files of these kinds are recognised.

@@ -128,6 +128,7 @@ SELECT EXISTS (
     )
 )
 """
+# The row is there: the claim of a key makes it (``line`` in ``_CLAIM``).  In a file nothing has to be locked.
 _LOCK_THING: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
 _BEGIN: Final = f"""
 UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigint {CHANGING}}}

@@ -103,7 +103,7 @@ SELECT e.seq, {is_behind} FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, pl
 _NEXT_OPEN = _next_open("false")
 _NEXT_OPEN_AND_BEHIND = _next_open(IS_BEHIND)
 _TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
-# Of each place, because a copy may contain the note of an earlier restore.
+# A fact for each place in which a copy was refused: a copy may contain the fact of an earlier one.
 _NOTED = "copied through at "  # and the place
 _NOTE_LAST = """
 INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 0) AS text) FROM {s}entries
@@ -126,8 +126,7 @@ class PostgresStore(Pool):
     In which schema it is: see ``StoreSchemas``.
     """
 
-    # How often this has found that the database is a copy: what was read of the copy's notes before is old
-    # then.
+    # How often this has found that the database is a copy.  The ``Mark`` is read again once that changes.
     marks: int = 0
     # Several processes use it at a time, and go by the clock of the database.
     is_shared: bool = True
@@ -461,7 +460,7 @@ class PostgresStore(Pool):
         Call *woken* with each notification, until cancelled; with ``""`` if some may have been missed.
 
         A transaction may commit numbers below those that were read, so a lane is read from its beginning.
-        Behind a pooler in transaction mode there are none.
+        Behind a pooler in transaction mode there are no notifications.
         """
         while True:
             try:

@@ -60,12 +60,13 @@ RETURNING key
 #             because in a database that was put back from a copy, a number may be another key's.  An entry
 #             that has an end is stored only if it is this one: an earlier try has stored it, and its reply
 #             was lost
-#     told    who gives the verdicts of those that have one
+#     told    who gives the verdicts of those that have one; ``{told}`` leaves out those of a client's journal
 #
 # After that come ``_COUNTED``, in a store that keeps counts, and ``_NOTED_STATES``, if writes left something.
 
-# Processes compare when an entry got its verdict, so that is the database's time, not that of a process,
-# unless the service's answers show that the database's clock is behind: see ``durable/done_at.py``.
+# Processes compare the times of verdicts, so a verdict gets the time of the database, not that of a process.
+# If the service's answers show that the database's clock is behind, it gets the given time, which is later
+# (``durable/done_at.py``).
 _DONE_AT: Final = (
     "done_at = CASE WHEN given.done_at IS NOT NULL"
     " THEN coalesce(e.done_at, greatest(given.done_at, CAST({ms} AS bigint))) END"
@@ -261,8 +262,8 @@ def put_in_file(
             ([(entry.seq, *columns_of(entry)) for entry in some],),
         )
         if len(changed) < len(some):
-            # Which of them were not changed is not known.  Those that were have the state that was put, and
-            # so has one that is done already, if the same end is put again.
+            # Which of them were not changed is not known.  Those that were have the state that was put.  An
+            # entry that is done, and is put as done, counts as stored: nobody else stores its end in a file.
             states = dict((yield _STATES_OF, ([entry.seq for entry in some],)))
             lost.update(
                 entry.seq for entry in some if states.get(entry.seq) != entry.state

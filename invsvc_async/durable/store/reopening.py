@@ -130,13 +130,13 @@ def reopen_keyed(
     Only of writes under keys of the user's own: nothing runs another one again.
     """
     earlier = yield from _reopened_before(tried)
-    mine = yield _LOCK_KEYED, (_without(keys, earlier),)
-    new = yield from _reopen([key for key, _ in mine], verdicts, newest=newest)
+    keyed = yield _LOCK_KEYED, (_without(keys, earlier),)
+    new = yield from _reopen([key for key, _ in keyed], verdicts, newest=newest)
     found = {each.key for each in new.values()}
     # The next write to each thing that is claimed must not take itself for next: these come before it.
     if newest:
         yield _FORGET_NEWEST, (sorted(found),)
-    unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
+    unknown = {key for key, verdict in keyed if verdict == Verdict.UNKNOWN}
     # Those that were UNKNOWN may have been sent, so the next run settles them before it sends.
     yield _FREE_REOPENED, (sorted(found & unknown), int(State.SENDING))
     yield _FREE_REOPENED, (sorted(found - unknown), int(State.TO_DO))

@@ -1,12 +1,13 @@
 """
 How a store that went back in time, or was copied, is recognised, and the notes about such a store.
 
-What that means for the writes that it has is in ``intents``; for keys that it may lack, in ``key_names``.
+What that means for its writes is in ``durable/intents.py``; for keys that it may lack, in ``key_names.py``.
 
-In PostgreSQL, by the place of its tables: the cluster's system identifier, the timeline of its log, and the
-identities of the database and of a table.  Recovery from a backup and the promotion of a replica begin a new
-timeline; a dump makes a new table; ``CREATE DATABASE … TEMPLATE`` makes a new database, whose tables have the
-identities of the old ones.  A snapshot of the storage that is put back as it was cannot be recognised.
+In PostgreSQL, it is recognised by the place of its tables, which ``check_place`` in ``postgres`` compares:
+the cluster's system identifier, the timeline of its log, and the identities of the database and of a table.
+Recovery from a backup and the promotion of a replica begin a new timeline; a dump makes a new table;
+``CREATE DATABASE … TEMPLATE`` makes a new database, whose tables have the identities of the old ones.  A
+snapshot of the storage that is put back as it was cannot be recognised.
 
 A file counts each time that it stores a write before a send.  A file beside it repeats the count after each
 group of them.  A journal that has counted less than the file beside it is an older copy.
@@ -282,8 +283,9 @@ class Epoch:
         if wrong is not None and not is_accepted:
             self._refuse_or_log(wrong)
             restored = True
-        # The identity is the journal's, or of a new journal, that of the file beside it, if this can be read.
-        # The count is the higher one: of a copy that was accepted, the file knows more sends.
+        # The identity is the journal's.  A new journal takes that of the file beside it, or a new one: if
+        # there is no file, or it is damaged.  The count is the higher one: the file may know of more sends
+        # than a copy that was accepted.
         known = journal or beside or _DAMAGED
         sends = max(known.sends, 0 if beside is None else beside.sends, 0)
         if restored or wrong is not None:

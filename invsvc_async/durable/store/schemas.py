@@ -43,7 +43,7 @@ _PARTS = 64  # of the counts
 
 class StoreSchemas:
     """
-    The schemas of stores of one kind that are *called* so, opened as *how* says.
+    The schemas of the stores with the name *called*, of one kind, opened as *how* says.
 
     *where* names the database in errors; the store is created if *creates*.
     """

@@ -400,7 +400,8 @@ class SqliteStore:
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             self.version = DIALECT.run(connection, check(self._name, self.how))
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
-            # A key that an index had lost would be sent again as new.
+            # It was not closed, and the machine was started since, or it is a copy.  A key that an index
+            # had lost would be sent again as new.
             check_file(connection, self._name, self._given_up.is_set)
         # The file may be an older copy of the one that was open before.
         self.commons.stored.clear()

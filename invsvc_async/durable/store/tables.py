@@ -12,10 +12,9 @@ unheard    verdicts that nobody has acknowledged; ``taker`` is the process that 
            a client, instead, the secrets of new webhooks that a process has to return (``Teller`` in claims)
 states     what the last write left of each thing; in PostgreSQL also the numbers of ``newest``, the last
            entry whose key was claimed, and of the one ``before``
-counts     in a batch, how many entries there are of each state, verdict and kind, in parts
+counts     in a batch, how many entries there are of each state, verdict and ``flags``, in parts: each process
+           chooses one and adds to it, so that they seldom wait for each other
 =========  ============================================================================================
-
-Each process adds to a part of the counts of its own, so that none waits for another.
 
 ``flags`` is what is counted of an outcome: 1 if the secret of a webhook is lost, plus 2 if the entry was
 overtaken.  ``labels`` are those of the user (``noted``).  ``team`` is the one that a request names, or
@@ -198,7 +197,7 @@ _FACTS: Final = (
 
 def create(how: Opening, **facts: str) -> Script[None]:
     """Create the tables of a new store, with lanes that nobody owns, and further *facts*."""
-    # A store that makes its lanes itself is the journal of a client, which notes no verdicts there.
+    # Without lanes, it is the journal of a client, whose ``unheard`` has no verdicts.
     told = [_NOTE_UNHEARD_BY_TRIGGER] if how.lanes else []
     counted = [_COUNTS_TABLE, *_COUNT_BY_TRIGGERS] if how.counted else []
     texts = [*_TABLES, *_COUNT_SENDS, *told, *counted]

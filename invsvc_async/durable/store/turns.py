@@ -93,9 +93,10 @@ async def next_of_teams(
     held: Collection[int],
 ) -> list[Entry]:
     """
-    Return the next entries of each team in *lanes*, as many as are *wanted*, in the order of their places.
+    Return the next entries of each team in *lanes*, as many as are *wanted*.
 
-    Those of *held* are left out, and those that have to wait for an earlier one to their thing.
+    Those of *held* are left out, and those that have to wait for an earlier one to their thing.  So of
+    each thing there is at most one, and their order does not matter.
     """
     if not wanted:
         return []
