@@ -87,6 +87,20 @@ async def test_put_updates_its_entry_and_what_follows(store, lane):
     assert await unheard(store) == [first.seq, second.seq]
 
 
+async def test_entry_that_is_dropped_while_a_lane_is_read(store, lane):
+    """Those behind it are the next ones, so that a lane is not taken as read to its end."""
+    await fill(store, "one", "two", "three")
+    entries = store.entries
+
+    async def after_a_drop(*given):
+        await store.run(lambda: drop("one", [], done=False))
+        return await entries(*given)
+
+    store.entries = after_a_drop
+    found = await store.open_in({lane.number: 0}, [], 2)
+    assert [entry.key for entry in found] == ["two", "three"]
+
+
 async def test_end_that_is_put_again(store, lane):
     """It is stored, as after a lost reply, and leaves what a later write left as it is."""
     first, second = await fill(store, "one", "two")

@@ -434,13 +434,18 @@ class PostgresStore(Pool):
     ) -> list[Entry]:
         """Return entries that are not done, in their order; not those of *held*."""
         text = _NEXT_OPEN_AND_BEHIND if self.how.kind == "outbox" else _NEXT_OPEN
-        rows = await self.rows(text, [*places], [*places.values()], list(held), each)
-        if not rows:
-            return []
-        found = await self.entries(
-            f"e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN} ORDER BY e.place",
-            [seq for seq, _ in rows],
-        )
+        asked = [*places], [*places.values()], list(held), each
+        while True:
+            rows = await self.rows(text, *asked)
+            if not rows:
+                return []
+            found = await self.entries(
+                f"e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN} ORDER BY e.place",
+                [seq for seq, _ in rows],
+            )
+            if len(found) == len(rows):
+                break
+            # some were dropped meanwhile, so others are next
         if behind := {seq for seq, is_behind in rows if is_behind}:
             for entry in found:
                 entry.is_behind = entry.seq in behind
