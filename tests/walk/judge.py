@@ -462,8 +462,22 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
         beside = {
             other for other in sent if other != key and _line(stage, other) == line
         }
+        if cause == "changed since":
+            beside = {other for other in beside if not _is_over_before(stage, other, key)}
         if not beside:
             yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].told.words}"
+
+
+def _is_over_before(stage: WalkStage, other: str, key: str) -> bool:
+    """Return whether *other* was last sent, and its final verdict told, before *key* was sent first."""
+    first = _first_sends(stage).get(key, 0.0)
+    is_told = any(
+        told.writer == other and told.verdict in FINAL and told.at < first
+        for told in stage.told
+    )
+    return is_told and all(
+        sent.started < first for sent in stage.service.sends if sent.writer == other
+    )
 
 
 def _is_of_another(stage: WalkStage, told: Heard) -> bool:
