@@ -11,8 +11,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import asyncpg
-
 from invsvc_async.durable.store import sqlite as sqlite_store
 from invsvc_async.durable.store.opening import file_at
 from invsvc_async.durable.store.sqlite import DIALECT
@@ -70,35 +68,27 @@ class WalkPostgres(ScriptedPostgres):
     async def steadily(  # Any: asyncpg's connection
         self, act: Callable[[Any], Awaitable[T]], *, is_first: bool = False
     ) -> T:
-        """Run *act* in one step; if the program says so, its reply is lost, and the pool tries again."""
+        """
+        Run *act* in one step; if the program says so, its reply is lost, and the pool tries again.
+
+        Meanwhile others go on: until the loss is noticed, as long as a reply takes.
+        """
         stage = self._stage
         before, after, is_lost = stage.transaction(self._run)
         await asyncio.sleep(before)
         if is_lost:
-            act = with_lost_reply(act)
-        steadily = super(ScriptedPostgres, self).steadily
-        with no_signal():
-            result = self._server.step(
-                partial(steadily, act, is_first=is_first), stage.database_time()
-            )
+            self._step(act, is_first=is_first)
+            await asyncio.sleep(after)
+        result = self._step(act, is_first=is_first)
         await asyncio.sleep(after)
         return result
 
-
-def with_lost_reply(
-    act: Callable[[Any], Awaitable[T]],
-) -> Callable[[Any], Awaitable[T]]:
-    """Return *act*, whose first reply is lost."""
-    tries: list[None] = []
-
-    async def lost(connection: Any) -> T:
-        result = await act(connection)
-        tries.append(None)
-        if len(tries) == 1:
-            raise asyncpg.ConnectionDoesNotExistError("the reply was lost")
-        return result
-
-    return lost
+    def _step(self, act: Callable[[Any], Awaitable[T]], *, is_first: bool) -> T:
+        steadily = super(ScriptedPostgres, self).steadily
+        with no_signal():
+            return self._server.step(
+                partial(steadily, act, is_first=is_first), self._stage.database_time()
+            )
 
 
 @cache

@@ -463,7 +463,9 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
             other for other in sent if other != key and _line(stage, other) == line
         }
         if cause == "changed since":
-            beside = {other for other in beside if not _is_over_before(stage, other, key)}
+            beside = {
+                other for other in beside if not _is_over_before(stage, other, key)
+            }
         if not beside:
             yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].told.words}"
 
