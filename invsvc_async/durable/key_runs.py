@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-import attrs
+import msgspec
 
 from invsvc_async.durable.key_names import conflict_error, conflict_of, digests_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from invsvc_async.durable.key_claims import Claims
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.spec import WriteSpec
 
 
-@attrs.define(eq=False)
-class RunsOfKey:
-    """The runs of a key in this process, which take place one at a time."""
+# made for every keyed write, and attrs classes are slower
+class RunsOfKey(msgspec.Struct, eq=False):
+    """
+    The runs of the key *name* in this process, which take place one at a time.
 
-    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)  # the present run has it
+    As a context manager, it counts a run, or a change that keeps runs waiting, while the block runs. It is in
+    *registry* while there is one.
+    """
+
+    name: str
+    registry: dict[str, RunsOfKey]
+    # the present run has it
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     many: int = 0  # runs that have begun, or wait for the lock
-    # set when the present run ends
-    ended: asyncio.Event = attrs.field(factory=asyncio.Event)
+    # set when the present run ends; None: nobody waits for that
+    ended: asyncio.Event | None = None
     last: AnyDriver | None = None  # the last run that has an outcome
     digest: str = ""  # of its write
 
+    def __enter__(self) -> Self:
+        self.many += 1
+        self.registry[self.name] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.many -= 1
+        if not self.many:
+            del self.registry[self.name]
+            self.wake_waiters()
+
     def wake_waiters(self) -> None:
         """Wake those that wait for the end of the present run."""
-        self.ended.set()
-        self.ended = asyncio.Event()
+        if self.ended is not None:
+            self.ended.set()
+            self.ended = None
 
 
 class KeyRuns:
@@ -43,18 +60,10 @@ class KeyRuns:
         self._claims = claims
         self._runs: dict[str, RunsOfKey] = {}
 
-    @contextmanager
-    def of(self, name: str) -> Generator[RunsOfKey]:
-        """Count a run of the key *name*, or a change that keeps runs waiting, while the block runs."""
-        runs = self._runs.setdefault(name, RunsOfKey())
-        runs.many += 1
-        try:
-            yield runs
-        finally:
-            runs.many -= 1
-            if not runs.many:
-                del self._runs[name]
-                runs.wake_waiters()
+    def of(self, name: str) -> RunsOfKey:
+        """Return the runs of the key *name*, in which a block then counts."""
+        runs = self._runs.get(name)
+        return RunsOfKey(name, self._runs) if runs is None else runs
 
     def has(self, name: str) -> bool:
         """Return whether a run of the key has begun here, and has not ended."""
@@ -63,8 +72,11 @@ class KeyRuns:
     async def until_end(self, name: str) -> None:
         """Wait until the run of the key that has begun here ends, whatever came of it."""
         runs = self._runs.get(name)
-        if runs is not None:
-            await self._claims.waits.while_open(runs.ended.wait())
+        if runs is None:
+            return
+        if runs.ended is None:
+            runs.ended = asyncio.Event()
+        await self._claims.waits.while_open(runs.ended.wait())
 
 
 def outcome_since(

@@ -18,9 +18,10 @@ In which lane an entry is, and the order of the writes to one thing, is said in 
 A run passes through these methods, each of which adds one thing:
 
 =========================  ================================================================================
-``by_entry``               looks at the entry, again and again, until there is an outcome
-``_step``                  does what the table above says: ``_claim_and_send``, ``_reopen_and_run``,
-                           ``_take_and_run``, or one of the other rows
+``by_entry``               looks at the entry, again and again, until there is an outcome; without an entry,
+                           ``_claim_and_send``
+``_step``                  does what the other rows of the table above say: ``_reopen_and_run``,
+                           ``_take_and_run``, and so on
 ``_send_first``, ``_go_on``  wait for earlier writes to the thing, and make drivers, until one has a verdict
 ``drive``                  drives one driver to its end
 =========================  ================================================================================
@@ -95,6 +96,7 @@ class KeySteps:
     async def by_entry(
         self,
         spec: WriteSpec,
+        thing: str | None,
         name: str,
         runs: RunsOfKey,
         start: KeyStart | None,
@@ -109,12 +111,16 @@ class KeySteps:
         awaited = await self.claims.ends.until_stored(name)
         has_entry = awaited or spec.resumes is not None
         seen = await self._look(spec, name) if has_entry else None
+        step: Driver[Any] | Seen | None
         while True:
             lane = await self.life.own_lane()
-            run = KeyedRun.of(spec, self.claims, lane, name, digest, called)
+            run = KeyedRun.of(spec, thing, self.claims, lane, name, digest, called)
             run.start = start
             try:
-                step = await self._step(run, spec, seen, awaited=awaited)
+                if seen is None and not awaited:  # by far the most
+                    step = await self._claim_and_send(run, spec)
+                else:
+                    step = await self._step(run, spec, seen, awaited=awaited)
             except LostLaneError:
                 run.lose_entry()
                 step = None
@@ -142,12 +148,10 @@ class KeySteps:
             run.let_next_start()
             _check_entry(run, spec, seen.entry)
         match seen:
-            case None if awaited:
+            case None:
                 raise JournalError(
                     f"key {spec.key!r}: it was forgotten while its verdict was awaited. Nothing was sent now."
                 )
-            case None:
-                return await self._claim_and_send(run, spec)
             case Finished() as done if awaited or done.entry.verdict in _FINAL:
                 return replay(spec, await self.stored.outcome_of(done))
             case Finished() as done:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
+import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
@@ -54,8 +55,8 @@ class KeyTakenError(JournalError):
         self.why: WhyNot = why
 
 
-@attrs.define(eq=False)
-class KeyedRun:
+# made for every keyed write, and attrs classes are slower
+class KeyedRun(msgspec.Struct, eq=False):
     """
     A run of a write under a key: the journal of its driver, for the one entry of the key.
 
@@ -94,7 +95,7 @@ class KeyedRun:
     is_next: bool = False
     has_to_wait: bool = False
     # Earlier entries that nobody has and that may have been sent: `begin` need not wait for them.
-    passed: list[int] = attrs.field(factory=list)
+    passed: list[int] = msgspec.field(default_factory=list)
     sent: Packed | None = None
     sent_before: tuple[Sent, ...] = ()  # by earlier runs, without an effect
     is_over: bool = False
@@ -107,20 +108,21 @@ class KeyedRun:
     def of(
         cls,
         spec: WriteSpec,
+        thing: str | None,
         claims: Claims,
         lane: Lane,
         name: str,
         digest: str,
         called: float,
     ) -> KeyedRun:
-        """Return a run of *spec*, which was *called* then (local s)."""
+        """Return a run of *spec*, which changes *thing* and was *called* then (local s)."""
         is_kept_by_nobody = spec.options.core.on_secret is None
         has_to_return = spec.creates_webhook and is_kept_by_nobody
         return cls(
             claims=claims,
             lane=lane,
             name=name,
-            thing=changed_by(spec),
+            thing=thing,
             digest=digest,
             options=spec.options,
             noted=spec.noted,
@@ -243,10 +245,11 @@ class KeyedRun:
             outcome,
             self.sent,
             store.commons,
+            key=self.name,
             done_at=ended,
             claim=claim,
-            **self._known(),
         )
+        self._fill(entry)
         try:
             await self.lane.put(entry, left)
         except LostLaneError:
@@ -289,19 +292,19 @@ class KeyedRun:
         self, state: State, intent: Intent, packed: Packed | None = None
     ) -> Entry:
         """Return the entry of *intent*, whose packed form may be known."""
-        return entry_of(
-            state, intent, self.claims.store.commons, packed, **self._known()
+        entry = entry_of(
+            state, intent, self.claims.store.commons, packed, key=self.name
         )
+        self._fill(entry)
+        return entry
 
-    def _known(self) -> dict[str, Any]:  # Any: fields of Entry
-        return {
-            "seq": self.seq,
-            "place": self.place,
-            "key": self.name,
-            "thing": self.thing,
-            "digest": self.digest,
-            "noted": self.noted,
-        }
+    def _fill(self, entry: Entry) -> None:
+        """Set the fields of *entry* that the run knows, one by one: as arguments, they take longer."""
+        entry.seq = self.seq
+        entry.place = self.place
+        entry.thing = self.thing
+        entry.digest = self.digest
+        entry.noted = self.noted
 
 
 def changed_by(spec: WriteSpec) -> str | None:

@@ -223,17 +223,17 @@ class Keys:
         """Run the write; its key is claimed after the keys of earlier starts for the same thing."""
         thing = changed_by(spec)
         if thing is None:
-            return await self._one_at_a_time(spec, None)
+            return await self._one_at_a_time(spec, None, None)
         start = self._starts.enter(thing)  # at once: what follows waits for the journal
         try:
-            return await self._one_at_a_time(spec, start)
+            return await self._one_at_a_time(spec, thing, start)
         finally:
             start.leave()
 
     async def _one_at_a_time(
-        self, spec: WriteSpec, start: KeyStart | None
+        self, spec: WriteSpec, thing: str | None, start: KeyStart | None
     ) -> Driver[Any]:
-        """Run the write, or return the outcome of a run in this process that ended meanwhile."""
+        """Run the write to *thing*, or return the outcome of a run in this process that ended meanwhile."""
         called = self.core.clock.now()
         name = await self._name(spec.key or "", spec.team)
         with self._runs.of(name) as runs:
@@ -251,7 +251,9 @@ class Keys:
                 outcome = outcome_since(before, runs, spec)
                 if outcome is not None:
                     return replay(spec, outcome)
-                runs.last = await self._steps.by_entry(spec, name, runs, start, called)
+                runs.last = await self._steps.by_entry(
+                    spec, thing, name, runs, start, called
+                )
                 return runs.last
             finally:
                 runs.lock.release()

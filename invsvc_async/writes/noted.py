@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.writes.labels import NO_LABELS, problems_of, text_of
+from invsvc_async.writes.labels import problems_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,8 @@ def noted_of(operation: str, *, labels: Mapping[str, str] | None) -> Noted:
     Raises:
         InvalidRequestError: Something cannot be stored.
     """
-    given = NO_LABELS if labels is None else labels
-    if problems := problems_of(given):
+    if labels is None:
+        return NOTHING_NOTED
+    if problems := problems_of(labels):
         raise InvalidRequestError(problems, operation=operation)
-    return Noted(labels=text_of(given))
+    return Noted(labels=text_of(labels))
