@@ -197,7 +197,7 @@ def chart(counted: list[tuple[str, int, int]]) -> str:
 
 def list_() -> None:
     """Picture a list."""
-    picture("list", ("list", "invoices.egress", "status=valid", "limit=8"), width=124)
+    picture("list", ("list", "invoices.egress", "status=valid", "limit=8"), width=126)
 
 
 def write() -> None:
