@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 CODE = r'(?:<a [^>]*>)?<code class="[^"]*\bliteral\b[^"]*">(?:(?!</code>)[^\n])*</code>(?:</a>)?'
 MARKED = re.compile(rf"\({CODE}[.,:;)?!]*|{CODE}[.,:;)?!]+")
 WORD = re.compile(r'<span class="pre">(.*?)</span>')
-PART = re.compile(r"(?<=.)(?:/(?!/)|[,(]|\)(?=\.))(?=.)")
+PART = re.compile(r"(?<=.)(?:/(?!/)|[,(]|\)(?=\.))(?=[^)])")
 LONGEST = 24  # characters; a longer word must be broken on a phone
 LONG_IN_TABLES = 16  # characters
 

@@ -47,6 +47,7 @@ def test_long_word() -> None:
         ("/teams/{id}/dbtable/webhooks", "/teams/<wbr>{id}/<wbr>dbtable/<wbr>webhooks"),
         ("call(client.get(&quot;jrn_1&quot;)).name", "call(<wbr>client.get(<wbr>&quot;jrn_1&quot;))<wbr>.name"),
         ("rate=0.2,reads=0.1", "rate=0.2,<wbr>reads=0.1"),
+        ("request.content.iter_any()", "request.content.iter_any()"),
         ("postgresql://db/batches", "postgresql://<wbr>db/<wbr>batches"),
         ("/users/{id}", "/users/{id}"),
     ],
