@@ -38,7 +38,7 @@ def run(*command: str | Path, cwd: Path) -> tuple[float, str]:
 
 def main() -> None:
     """Print one line for each environment."""
-    print("installed  packages  MB  s to install  then  s")
+    print("installed  packages  MB  seconds to install  then  seconds")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pip = (sys.executable, "-m", "pip", "--quiet")

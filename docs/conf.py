@@ -132,7 +132,7 @@ def adjust_signature(
     _app: object,
     what: str,
     name: str,
-    _thing: object,
+    thing: object,
     _options: object,
     arguments: str | None,
     result: str | None,
@@ -142,6 +142,8 @@ def adjust_signature(
         name in NOT_CONSTRUCTED or name.startswith("invsvc_async.resources.")
     ):
         return "", None
+    if arguments and what == "exception" and "__init__" not in vars(thing):
+        return "", None  # as its base
     if name == "invsvc_async.Client":
         return "(base_url: str, credential: Credential, **settings)", None
     if arguments is not None:
@@ -163,6 +165,16 @@ def name_type_of_data(_app: Sphinx, doctree: nodes.document) -> None:
             reference["reftarget"] = shown
             reference.clear()
             reference.append(nodes.Text(shown))
+
+
+def tidy_descriptions(_app: Sphinx, doctree: nodes.document) -> None:
+    """Drop "Bases: object", which says nothing, and show a dash after what a field names."""
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        if paragraph.astext() == "Bases: object":
+            paragraph.parent.remove(paragraph)
+    for text in list(doctree.findall(nodes.Text)):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
 
 
 def drop_field_numbers(
@@ -208,6 +220,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-bases", drop_private_bases)
     app.connect("source-read", add_navigation)
     app.connect("doctree-read", name_type_of_data)
+    app.connect("doctree-read", tidy_descriptions)
     app.connect("build-finished", write_llms_txt)
     app.connect("autodoc-process-docstring", keep_colons, priority=100)
     app.connect("autodoc-process-docstring", drop_module_docstrings)

@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
@@ -196,7 +197,7 @@ def chart(counted: list[tuple[str, int, int]]) -> str:
 
 def list_() -> None:
     """Picture a list."""
-    picture("list", ("list", "invoices.egress", "status=valid", "limit=8"), width=132)
+    picture("list", ("list", "invoices.egress", "status=valid", "limit=8"), width=126)
 
 
 def write() -> None:
@@ -213,8 +214,8 @@ def write() -> None:
 
 
 def batch() -> None:
-    """Picture a batch, and a second run of it."""
-    Path("writes.jsonl").write_text("".join(map(line_of, range(200))))
+    """Picture a batch that was killed and goes on, and a third run of it."""
+    Path("writes.jsonl").write_text("".join(map(line_of, range(1, 241))))
     command = (
         "batch",
         "writes.jsonl",
@@ -223,7 +224,18 @@ def batch() -> None:
         "--secrets-to",
         "secrets.jsonl",
     )
+    _killed(*command, "--rate", "120")
     picture("batch", command, command)
+
+
+def _killed(*command: str) -> None:
+    """Run a batch, and kill it once its 100th webhook has been created."""
+    running = subprocess.Popen([*INVSVC, *command], stdout=subprocess.DEVNULL)  # noqa: S603
+    secrets = Path("secrets.jsonl")
+    while not (secrets.exists() and '"row-100"' in secrets.read_text()):
+        time.sleep(0.1)
+    running.kill()
+    running.wait()
 
 
 def table() -> None:

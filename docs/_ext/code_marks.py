@@ -1,4 +1,4 @@
-"""A mark of punctuation stays on the line of the code beside it, which browsers would otherwise leave."""
+"""Where lines end in code: not before a mark of punctuation, and in a long word after its parts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-CODE = r'(?:<a [^>]*>)?<code class="[^"]*\bliteral\b[^"]*">[^\n]*?</code>(?:</a>)?'
+CODE = r'(?:<a [^>]*>)?<code class="[^"]*\bliteral\b[^"]*">(?:(?!</code>)[^\n])*</code>(?:</a>)?'
 MARKED = re.compile(rf"\({CODE}[.,:;)?!]*|{CODE}[.,:;)?!]+")
 WORD = re.compile(r'<span class="pre">(.*?)</span>')
+PART = re.compile(r"(?<=.)(?:/(?!/)|[,(]|\)(?=\.))(?=[^)])")
 LONGEST = 24  # characters; a longer word must be broken on a phone
+LONG_IN_TABLES = 16  # characters
 
 
 def joined(body: str) -> str:
     """Return the HTML *body*, with each piece of code and the marks beside it in one element."""
-    return MARKED.sub(_element, body)
+    body = re.sub(CODE, _with_breaks, body)
+    return MARKED.sub(r'<span class="marked">\g<0></span>', body)
 
 
-def _element(found: re.Match[str]) -> str:
-    words = (unescape(word) for word in WORD.findall(found[0]))
-    is_long = any(len(word) > LONGEST for word in words)
-    return f'<span class="marked{" long" if is_long else ""}">{found[0]}</span>'
+def _with_breaks(code: re.Match[str]) -> str:
+    return WORD.sub(_word, code[0])
+
+
+def _word(found: re.Match[str]) -> str:
+    length = len(unescape(found[1]))
+    parts = PART.sub(r"\g<0><wbr>", found[1]) if length > LONG_IN_TABLES else found[1]
+    return f'<span class="pre{" long" if length > LONGEST else ""}">{parts}</span>'
 
 
 def join_marks(

@@ -42,11 +42,13 @@ def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
             continue
         table["classes"].append("cards")
         for row in body:
-            for title, entry in list(zip(titles, row, strict=True))[1:]:
+            for title, entry in zip(titles, row, strict=True):
                 text = entry.astext()
-                if len(title) + len(text) <= SHORT:
+                is_heading = entry is row[0]
+                if not is_heading and len(title) + len(text) <= SHORT:
                     entry["classes"].append("short")
-                if title and text:
+                needs_title = not is_heading or "whole" in entry["classes"]
+                if title and text and needs_title:
                     sign = "" if title.endswith("?") else ":"
                     label = nodes.inline("", f"{title}{sign} ", classes=["column"])
                     entry[0].insert(0, label)

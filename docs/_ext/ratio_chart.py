@@ -14,9 +14,9 @@ ROW = re.compile(
     rf"^\| (.+?) \| (.+?) \| {_BEFORE}([\d.]+) \| ([\d.]+) to ([\d.]+) \| ([≤≥]) ([\d.]+) \| (\w+) \|$"
 )
 STEPS = 6  # parts of the axis, about
-LEGEND = """<p class="ratio-legend"><span class="holds"></span> ratio, target met
-<span class="missed"></span> ratio, target missed <span class="target"></span> target
-<span class="interval"></span> 95 % interval</p>"""
+LEGEND = """<p class="ratio-legend"><span><i class="holds"></i>ratio, target met</span>
+<span><i class="missed"></i>ratio, target missed</span> <span><i class="target"></i>target</span>
+<span><i class="interval"></i>95 % interval</span></p>"""
 
 
 class Ratio(NamedTuple):

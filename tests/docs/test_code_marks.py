@@ -26,8 +26,34 @@ def test_code_without_marks() -> None:
     assert joined(f"<p>a {CODE} b</p>") == f"<p>a {CODE} b</p>"
 
 
+def test_code_after_code() -> None:
+    """Marks are beside the last of them alone."""
+    assert (
+        joined(f"{CODE} a {CODE}.") == f'{CODE} a <span class="marked">{CODE}.</span>'
+    )
+
+
 def test_long_word() -> None:
     """It can be broken, because it may be longer than a line; its marks stay beside its ends."""
     long = CODE.replace("key", "k" * 25)
+    found = long.replace('"pre"', '"pre long"')
 
-    assert joined(f"({long})") == f'<span class="marked long">({long})</span>'
+    assert joined(f"({long})") == f'<span class="marked">({found})</span>'
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("/teams/{id}/dbtable/webhooks", "/teams/<wbr>{id}/<wbr>dbtable/<wbr>webhooks"),
+        ("call(client.get(&quot;jrn_1&quot;)).name", "call(<wbr>client.get(<wbr>&quot;jrn_1&quot;))<wbr>.name"),
+        ("rate=0.2,reads=0.1", "rate=0.2,<wbr>reads=0.1"),
+        ("request.content.iter_any()", "request.content.iter_any()"),
+        ("postgresql://db/batches", "postgresql://<wbr>db/<wbr>batches"),
+        ("/users/{id}", "/users/{id}"),
+    ],
+)  # fmt: skip
+def test_parts_of_a_long_word(word, shown) -> None:
+    """A line may end after each of them, so that none is broken."""
+    found = joined(CODE.replace("key", word))
+
+    assert found.partition(">")[2].partition(">")[2] == f"{shown}</span></code>"

@@ -48,6 +48,13 @@ def test_wide_table_is_folded(columns, cell, is_folded) -> None:
     assert ("column 2: " in text) == (is_folded and columns > 2)
 
 
+@pytest.mark.parametrize(("cell", "has_title"), [("1.25", True), ("a word", False)])
+def test_heading_of_a_card(cell, has_title) -> None:
+    """A number as the heading of a card has the title of its column; words speak for themselves."""
+    text = table_of(MOST + 1, cell).pformat()
+    assert ("column 0: " in text) == has_title
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 async def test_table_of_numbers_on_a_phone(tmp_path) -> None:
