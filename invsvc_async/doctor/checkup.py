@@ -206,12 +206,12 @@ async def _journey(prober: Prober, journey: str | None) -> Finding:
 
 def _clock(view: ClientOptions) -> Finding:
     now = view.core.clock.now()
+    offset = time.time() - now  # before what may take a moment
     bounds = view.core.server_clock.bounds(now, view.reconcile.clock_slack)
     question = "the service's clock"
     if bounds is None:
         text = "unknown: no answer has a time, or hosts disagree by more than clock_slack. Creates need tags"
         return Finding(question, text, None)
-    offset = time.time() - now
     low = bounds.low - offset
     high = bounds.high - offset
     return Finding(

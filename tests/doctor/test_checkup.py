@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,8 +23,9 @@ from invsvc_async import (
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.doctor import _settings
 from invsvc_async.client import options_of
-from invsvc_async.doctor import Checkup, examine
+from invsvc_async.doctor import Checkup, checkup, examine
 from invsvc_async.doctor.parameter_names import ReadResult, find_names
+from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
 from tests.support.waiting import cancel
@@ -362,6 +365,23 @@ async def test_clock_that_is_wrong(service):
     low, _, high, *_ = answer(found, "the service's clock").answer.split()
     slack = 0.1  # s by which the machine may set its clock meanwhile
     assert float(low) - slack <= 3600.0 <= float(high) + slack
+
+
+async def test_time_that_passes_while_clocks_are_compared(service, monkeypatch):
+    """It is no difference between them."""
+    passed, bounds = [0.0], ServerClock.bounds
+
+    def late(*given):
+        passed[0] += 100.0
+        return bounds(*given)
+
+    later = SimpleNamespace(time=lambda: time.time() + passed[0])
+    # reaches: what takes a moment between two looks at a clock
+    monkeypatch.setattr(ServerClock, "bounds", late)
+    monkeypatch.setattr(checkup, "time", later)
+    found = await examined(service)
+    low, *_ = answer(found, "the service's clock").answer.split()
+    assert -50.0 < float(low) + passed[0] - 100.0 < 50.0
 
 
 @pytest.fixture
