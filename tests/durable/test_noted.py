@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from invsvc_async import Batch, InvalidRequestError, Outbox
+from invsvc_async.batch.reports.not_applied import failed_writes
 from invsvc_async.batch.sending import content_of, new_entry
 from invsvc_async.cli.app import run
 from invsvc_async.client import options_of
@@ -238,5 +239,17 @@ async def test_found_by_lists(service, place, listed):
 @pytest.mark.parametrize("name", NOTED_NAMES)
 def test_checked_before_it_is_stored(client, name):
     """What cannot be stored is refused by name."""
+    refused = example_of(name).refused
     with pytest.raises(InvalidRequestError, match=f"{name}: "):
-        client.webhooks.delete("wh_1").keyed("k", **{name: example_of(name).refused})
+        client.webhooks.delete("wh_1").keyed("k", **{name: refused})
+
+
+async def test_named_where_a_line_of_input_lacks_it(client, tmp_path):
+    """A line has nothing that is noted, and what writes out lines says so of each."""
+    notes = {name: example_of(name).given for name in NOTED_NAMES}
+    write = client.webhooks.update("wh_missing", description="x").keyed("k", **notes)
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        assert len([each async for each in batch.run([write])]) == 1
+        [(_, line, lacks)] = [each async for each in failed_writes(batch.entries)]
+    assert {*line} == {"operation", "arguments", "key"}
+    assert all(f"its {name}" in lacks for name in NOTED_NAMES)
