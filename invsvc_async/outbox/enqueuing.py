@@ -11,7 +11,7 @@ from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.enqueued import Statement
@@ -67,7 +67,7 @@ class Enqueuing(ABC):
         Return where the outbox of *core* is in the database of the script, and prepare it for *new*.
 
         Raises:
-            JournalError: It is not there.
+            JournalError: It is not there, or its tables are of an earlier version that cannot store *new*.
         """
 
     def lock_things(self, keys: Sequence[str]) -> Script[None]:
@@ -114,11 +114,11 @@ class Enqueuing(ABC):
         return (yield from self.enqueue(place, new))
 
 
-def no_times() -> JournalError:
-    """Return the error for tables of an earlier version, in which no write can wait for its time."""
+def too_old_for(columns: Iterable[str]) -> JournalError:
+    """Return the error for tables of an earlier version, which lack *columns* that a write needs."""
     return JournalError(
-        "not_before: the tables of the outbox are of an earlier version of the package, which sends each "
-        "write at once. Open the outbox there once with `async with`, or run `invsvc outbox work`, of this "
+        f"{', '.join(columns)}: cannot be stored, because the tables of the outbox are of an earlier version "
+        "of the package. Open the outbox there once with `async with`, or run `invsvc outbox work`, of this "
         "version. Nothing was inserted."
     )
 

@@ -248,8 +248,8 @@ class Outbox(Uncopied):
 
         Raises:
             KeyConflictError, InvalidRequestError: As :meth:`enqueue`. Nothing was inserted.
-            JournalError: The database has none, or one of an earlier version that has no *not_before*; or it
-                was opened with ``reading=True``. Nothing was inserted.
+            JournalError: The database has none, or one of an earlier version that cannot store the labels,
+                the team or *not_before*; or it was opened with ``reading=True``. Nothing was inserted.
             Exception: An error of the driver, as it is.
         """
         due = _epoch_ms(not_before)

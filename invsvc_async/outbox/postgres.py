@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from invsvc_async.durable.entries import lane_for
 from invsvc_async.durable.store.enqueued import (
-    can_have_times,
     common_into,
     compared_in,
     insert_into,
     lock_things,
 )
 from invsvc_async.outbox.caller_connections import Database, run
-from invsvc_async.outbox.enqueuing import Enqueuing, no_times, not_there
+from invsvc_async.outbox.enqueuing import Enqueuing, not_there, too_old_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,9 +54,8 @@ class PostgresEnqueuing(Enqueuing):
         )
         if schema is None:
             raise not_there(core)
-        if new.not_before is not None and not (yield can_have_times(schema)):
-            raise no_times()
-        yield common_into(schema, new, self.common_of(new))
+        if lacking := (yield common_into(schema, new, self.common_of(new))):
+            raise too_old_for(name for (name,) in lacking)
         return schema
 
     def lock_things(self, keys: Sequence[str]) -> Script[None]:

@@ -18,7 +18,12 @@ from invsvc_async.durable.store import application_table
 from invsvc_async.durable.store.adding import known_of
 from invsvc_async.durable.store.conditions import aside_of
 from invsvc_async.durable.store.deleting import may_drop
-from invsvc_async.durable.store.enqueued import TakenIn, end_lost, take_in
+from invsvc_async.durable.store.enqueued import (
+    TakenIn,
+    end_lost,
+    later_columns_of,
+    take_in,
+)
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.noted import ALL, has_all, wanted_by
 from invsvc_async.durable.store.opening import file_at
@@ -27,7 +32,7 @@ from invsvc_async.durable.store.sqlite import DIALECT
 from invsvc_async.errors import JournalError
 from invsvc_async.outbox.application_file import ApplicationFile
 from invsvc_async.outbox.caller_connections import Database, run
-from invsvc_async.outbox.enqueuing import Enqueuing, no_times, not_there
+from invsvc_async.outbox.enqueuing import Enqueuing, not_there, too_old_for
 from invsvc_async.outbox.entries import OutboxEntries
 
 if TYPE_CHECKING:
@@ -74,10 +79,9 @@ class SqliteEnqueuing(Enqueuing):
             yield application_table.epoch_of(core.base_url)
         ):
             raise not_there(core)
-        if new.not_before is not None and not (
-            yield application_table.can_have_times()
-        ):
-            raise no_times()
+        later = later_columns_of(new)
+        if later and not (yield application_table.can_have_more()):
+            raise too_old_for(later)
         return core.base_url
 
     def statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:

@@ -27,7 +27,7 @@ from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, Terminal, child, printed
-from tests.golden.loading import golden
+from tests.golden.loading import LAST, golden
 from tests.outbox.conftest import (
     enqueue,
     outbox_at,
@@ -441,10 +441,10 @@ async def test_schema_for_tables_of_an_earlier_version(service, invsvc, tmp_path
             client_of(service) as client,
             Outbox.open(place, client, reading=True) as outbox,
         ):
-            assert store_beneath(outbox).version == 5
-    code, printed, said = await invsvc("schema", place, "--from", "5")
+            assert store_beneath(outbox).version == LAST
+    code, printed, said = await invsvc("schema", place, "--from", f"{LAST}")
     assert (code, printed) == (2, "")
-    assert "tables of version 5 need no statements" in said
+    assert f"tables of version {LAST} need no statements" in said
 
 
 async def test_schema_of_a_file(invsvc, tmp_path):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from invsvc_async.durable.store.migrations import schema_of
 from invsvc_async.events.stores.postgres import PostgresStore
 from invsvc_async.events.stores.sqlite import SqliteStore
 from tests.support.database import connected, database
@@ -26,6 +27,7 @@ HERE = Path(__file__).parent
 VERSIONS = sorted(each.name for each in HERE.glob("v*"))
 KINDS = ("journal", "batch", "outbox")
 DATABASES = ("sqlite", "postgres")
+LAST = schema_of(counted=True).version  # of the tables that this version makes
 
 
 def _digest(text: str, size: int) -> str:

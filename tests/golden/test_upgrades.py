@@ -27,14 +27,20 @@ from invsvc_async.storage.schema import Migration, Schema
 from tests.batch.conftest import client_of
 from tests.batch.writing import opened
 from tests.durable.stores import rows_in
-from tests.golden.loading import DATABASES, golden, golden_events, schemas, store_at
+from tests.golden.loading import (
+    DATABASES,
+    LAST,
+    golden,
+    golden_events,
+    schemas,
+    store_at,
+)
 from tests.golden.make import text_of_schema
 from tests.support.database import connected
 
 pytestmark = pytest.mark.one_python
 
 FIRST = "v0_1_0"
-LAST = schema_of(counted=True).version  # of the tables that this version makes
 MORE = ("CREATE TABLE {s}more (a bigint)", "INSERT INTO {s}more VALUES (7)")
 BAD = ("CREATE TABLE {s}more (a bigint)", "INSERT INTO {s}nowhere VALUES (7)")
 

@@ -20,7 +20,7 @@ from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.turns import next_of_teams
 from invsvc_async.outbox.outbox import _epoch_ms  # reaches: the time as it is stored
 from tests.batch.conftest import client_of
-from tests.golden.loading import golden
+from tests.golden.loading import LAST, golden
 from tests.outbox.conftest import (
     changes,
     enqueue,
@@ -360,7 +360,7 @@ async def test_store_of_an_earlier_version(service, tmp_path, which):
                 outbox.enqueue_sync(connection, write, not_before=now() + LATER)
             connection.rollback()
             async with Outbox.open(place, client) as opened:
-                assert store_beneath(opened).version == 5
+                assert store_beneath(opened).version == LAST
             connection.execute("BEGIN" if which == "sqlite" else "SELECT 1")
             again = update(client, service, "later").keyed("later")
             outbox.enqueue_sync(connection, again, not_before=now() + LATER)

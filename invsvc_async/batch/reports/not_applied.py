@@ -10,11 +10,13 @@ import attrs
 from invsvc_async.batch.entries import UNNAMED, pages_of, result_of, results_in
 from invsvc_async.batch.result import Result
 from invsvc_async.durable.records import intent_of
+from invsvc_async.durable.store.lists import notes_of
 from invsvc_async.durable.store.states import last_writes
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.as_data import arguments_of
+from invsvc_async.writes.noted import NOTED_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence, Set as AbstractSet
@@ -324,7 +326,10 @@ async def failed_writes(
     async for page in pages_of(entries):
         failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
         last = await _last_places(entries, {entry.thing for entry in failed})
+        notes = await notes_of(entries.store, [entry.seq for entry in failed])
         for entry in failed:
+            if entry.seq in notes:  # unless it was deleted meanwhile
+                entry.noted = notes[entry.seq].noted
             is_overtaken = last.get(entry.thing, 0) > entry.place
             line, lacks = _line_of(entries, entry, is_overtaken=is_overtaken)
             yield entry.key, line, lacks
@@ -366,6 +371,9 @@ def _line_of(
         lacks.append(f"its reader {intent.reader}")
     if intent.headers:
         lacks.append("the headers of its call")
+    lacks += [
+        f"its {name}" for name in NOTED_NAMES if getattr(entry.noted, name) is not None
+    ]
     return line, f"the file lacks {' and '.join(lacks)}" if lacks else ""
 
 

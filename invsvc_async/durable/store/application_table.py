@@ -11,10 +11,9 @@ import sqlite3
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import asdict
-
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.store.conditions import ONLY_LANE
+from invsvc_async.durable.store.enqueued import later_columns_of
 from invsvc_async.writes.noted import NOTED_NAMES, Noted
 
 if TYPE_CHECKING:
@@ -120,8 +119,8 @@ def is_there() -> Statement:
     return _HAS_OUTBOX, ()
 
 
-def can_have_times() -> Statement:
-    """Build the statement that selects a row if the table can have times before which rows are not sent."""
+def can_have_more() -> Statement:
+    """Build the statement that selects a row if the table can have what the second version added."""
     return _HAS_MORE, ()
 
 
@@ -137,8 +136,7 @@ def insert(base_url: str, new: Entry, common: str) -> Statement:
         new.operation,
         new.intent,
     )
-    given = asdict(new.noted) | {"team": new.team, "not_before": new.not_before}
-    more = {name: value for name, value in given.items() if value not in {None, ""}}
+    more = later_columns_of(new)
     if not more:
         return _INSERT_ROW, values
     return _INSERT_ROW_WITH_MORE, (*values, json.dumps(more, ensure_ascii=False))

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from invsvc_async.durable.entry import WRITTEN, WRITTEN_NAMES, State, written_of
 from invsvc_async.durable.records import verdict_of_lost
@@ -59,12 +59,22 @@ _SET_LOCK_TIMEOUT: Final = "SELECT set_config('lock_timeout', $1, true)"
 _LOCK_THINGS: Final = (
     "SELECT pg_advisory_xact_lock(given.lock) FROM {rows 1 lock:bigint}"
 )
+# Selects those of the columns $3 that the tables lack, and inserts only if they lack none.  In one statement,
+# because each is a round trip of the application.
 _COMMON: Final = """
-INSERT INTO {schema}.commons (number, text) VALUES (CAST($1 AS bigint), CAST($2 AS text))
-    ON CONFLICT DO NOTHING RETURNING number
+WITH lacking AS (
+    SELECT needed FROM unnest(string_to_array(CAST($3 AS text), ' ')) AS given (needed) WHERE NOT EXISTS (
+        SELECT 1 FROM pg_attribute
+        WHERE attrelid = CAST('{schema}.entries' AS regclass) AND attname = given.needed
+    )
+), stored AS (
+    INSERT INTO {schema}.commons (number, text)
+    SELECT CAST($1 AS bigint), CAST($2 AS text) WHERE NOT EXISTS (SELECT 1 FROM lacking)
+    ON CONFLICT DO NOTHING
+)
+SELECT needed FROM lacking
 """
 _COMPARED: Final = "SELECT digest = CAST($2 AS text) FROM {schema}.entries WHERE key = CAST($1 AS text)"
-_HAS_TIMES: Final = "SELECT 1 WHERE to_regclass(CAST($1 AS text)) IS NOT NULL"
 _NUMBERS_OF_KEYS: Final = "SELECT seq FROM {s}entries WHERE key {any 1 text}"
 _FORGET_VERDICTS: Final = f"DELETE FROM {{s}}unheard WHERE seq IN ({_NUMBERS_OF_KEYS})"
 _END_LOST: Final = """
@@ -85,7 +95,16 @@ class TakenIn(NamedTuple):
     has_times: bool
 
 
-# --- in a transaction of the application, in PostgreSQL
+# --- in a transaction of the application
+
+
+def later_columns_of(new: Entry) -> dict[str, Cell]:
+    """Return what *new* has in columns that tables of 0.1.0 lack, by their names, which users know."""
+    given = asdict(new.noted) | {"team": new.team, "not_before": new.not_before}
+    return {name: value for name, value in given.items() if value not in {None, ""}}
+
+
+# --- the same, in PostgreSQL
 
 
 def insert_into(schema: str, new: Entry, lane: int) -> Statement:
@@ -143,19 +162,19 @@ def _insert_text(schema: str, names: tuple[str, ...], *, is_alone: bool) -> str:
     )
 
 
-def can_have_times(schema: str) -> Statement:
-    """Build the statement that selects a row if the tables are of a version with due times."""
-    return _HAS_TIMES, (f"{schema}.due_in_lane",)
-
-
 def compared_in(schema: str, new: Entry) -> Statement:
     """Build the statement that selects whether the entry of the key of *new* is the same write."""
     return _COMPARED.format(schema=schema), (new.key, new.digest)
 
 
 def common_into(schema: str, new: Entry, text: str) -> Statement:
-    """Build the statement that stores the *text* of the common part of *new*."""
-    return _COMMON.format(schema=schema), (new.common, text)
+    """
+    Build the statement that stores the *text* of the common part of *new*.
+
+    It selects the names of the columns that *new* needs and the tables lack: then, nothing is stored.
+    """
+    needed = " ".join(later_columns_of(new))
+    return _COMMON.format(schema=schema), (new.common, text, needed)
 
 
 # --- from the application's file, in SQLite

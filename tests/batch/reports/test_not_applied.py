@@ -444,7 +444,7 @@ def test_every_cause_has_advice():
 
 
 async def test_what_a_line_cannot_have(service, client, tmp_path, capsys, path):
-    """Headers of a call and a user-supplied reader are not written out, and the command says so."""
+    """Headers, a user-supplied reader and what was noted are not written out, and the command says so."""
 
     async def reader(_client, _intent):
         return Absent()
@@ -453,13 +453,18 @@ async def test_what_a_line_cannot_have(service, client, tmp_path, capsys, path):
     traced = CallOptions(headers={"X-Trace": "t-1"})
     write = client.write(
         "POST", "/webhooks", json=HOOK, reader=reader, options=traced
-    ).keyed("row-1")
-    assert [each.verdict for each in await run_all(path, client, [write])] == [
-        Verdict.REFUSED
-    ]
+    ).keyed("row-1", labels={"customer": "c-1"})
+    labelled, plain = (
+        client.webhooks.update("wh_missing", description="x").keyed(key, labels=labels)
+        for key, labels in (("row-2", {"customer": "c-2"}), ("row-3", None))
+    )
+    results = await run_all(path, client, [write, labelled, plain])
+    assert {each.verdict for each in results} == {Verdict.REFUSED}
     out = tmp_path / "out.jsonl"
     assert await invsvc("report", path, "--failed", out) == 0
-    assert [line["key"] for line in lines_of(out)] == ["row-1"]
+    assert [line["key"] for line in lines_of(out)] == ["row-1", "row-2", "row-3"]
     err = capsys.readouterr().err
     assert "row-1: the file lacks its reader" in err
-    assert "and the headers of its call" in err
+    assert "and the headers of its call and its labels" in err
+    assert "row-2: the file lacks its labels" in err
+    assert "row-3" not in err
