@@ -56,6 +56,8 @@ async def drive(run: KeyedRun, driver: Driver[Any]) -> Driver[Any] | Seen | NotN
     except LostLaneError:  # whoever has it settles it
         run.options.core.writes.forget(driver.intent.identity)
         raise
+    if run.outcome is None:  # it is that of another run in this client
+        await run.settled(driver.outcome())
     returns_no_secret = run.secret_by is None
     if run.outcome is not None and returns_no_secret:
         driver.tell_verdict_only()  # nobody asks whether the awaiter has the verdict

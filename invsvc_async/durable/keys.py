@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.resolve import Resolution
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.client_core import ClientCore, ClientOptions
     from invsvc_async.writes.driver import AnyDriver, Driver
     from invsvc_async.writes.spec import WriteSpec
@@ -138,17 +139,19 @@ class Keys:
         """Return whether there is a write under *key*, with a verdict or without one."""
         return await self.claims.look(await self._name(key, team)) is not None
 
-    async def verdict_of(self, intent: Intent) -> AnyOutcome | None:
-        """Return the stored outcome of *intent*; ``None`` if it has none, or is UNKNOWN."""
-        known = await self.outcome_of(intent.key, intent.scope.team)
-        if (
-            known is None
-            or known.verdict is Verdict.UNKNOWN
-            or known.intent.identity != intent.identity
-        ):
-            return None
-        self.core.writes.forget(intent.identity)
-        return known
+    async def settled(
+        self, intent: Intent, options: ClientOptions, reader: AnyReader | None
+    ) -> AnyOutcome | None:
+        """
+        Return the outcome of *intent*, which has a key: the stored one, or what reads show, which is stored.
+
+        ``None`` if the key has another write or none, or a run of it is under way.
+        """
+        name = await self._name(intent.key, intent.scope.team)
+        found = await self._left.settle_intent(name, intent, options, reader)
+        if found is not None and found.verdict is not Verdict.UNKNOWN:
+            self.core.writes.forget(intent.identity)
+        return found
 
     async def forget(self, key: str, team: str | None) -> bool:
         """

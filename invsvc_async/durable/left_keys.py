@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.durable.entry import Entry, LostLaneError
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_drivers import drive
 from invsvc_async.durable.keyed_run import KeyedRun
-from invsvc_async.durable.store.claims import Abandoned
+from invsvc_async.durable.store.claims import Abandoned, Finished
 from invsvc_async.durable.store.order import is_overtaken
 from invsvc_async.errors import InvalidRequestError
+from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from invsvc_async.durable.key_names import Namespaces
     from invsvc_async.durable.key_runs import KeyRuns
     from invsvc_async.durable.stored_keys import StoredKeys
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.client_core import ClientOptions
 
 
@@ -71,27 +74,77 @@ class LeftKeys:
                         run = KeyedRun.of_entry(
                             entry, self._claims, lane, options.without_team()
                         )
-                        return await self._take_and_settle(run, entry)
+                        return await self._take_and_settle(run, entry, None)
                     case _:
                         return None
 
+    async def settle_intent(
+        self,
+        name: str,
+        intent: Intent,
+        options: ClientOptions,
+        reader: AnyReader | None,
+    ) -> Outcome[Any] | None:
+        """
+        Settle the write of *intent* by reads, and store what comes of it; or return the stored verdict.
+
+        ``None``: its entry is gone, or another run, here or elsewhere, has it.
+        """
+        if self._runs.has(name):
+            return None
+        with self._runs.of(name) as runs:
+            async with runs.lock:
+                await self._claims.ends.until_stored(name)
+                lane = await self._life.own_lane()
+                found = await self._claims.look(name, lane.token)
+                if found is None or not await self._has(found.entry, intent):
+                    return None
+                match found:
+                    case Finished() if found.entry.verdict != Verdict.UNKNOWN:
+                        return await self._stored.outcome_of(found)
+                    case Finished() | Abandoned(sent=True):
+                        run = KeyedRun.of_entry(
+                            found.entry, self._claims, lane, options.without_team()
+                        )
+                        return await self._take_and_settle(run, found.entry, reader)
+                    case _:
+                        return None
+
+    async def _has(self, entry: Entry, intent: Intent) -> bool:
+        """Return whether *entry* is of *intent*, and not of another write under its key."""
+        return (await self._stored.intent_in(entry)).identity == intent.identity
+
     async def _take_and_settle(
-        self, run: KeyedRun, entry: Entry
+        self, run: KeyedRun, entry: Entry, reader: AnyReader | None
     ) -> Outcome[Any] | None:
         """Acquire *entry*, and settle its write by reads alone; return ``None`` if another run has it."""
         try:
-            taken = await self._claims.take(entry, run.lane)
-            if taken is None:
+            sender_gone = await self._acquire(run, entry)
+            if sender_gone is None:
                 run.lose_entry()
                 return None
             if run.thing is not None and not run.creates:
                 run.overtaken = await is_overtaken(
                     self._claims.store, run.thing, run.place
                 )
-            driver = await self._stored.driver_of(run, entry, sender_gone=taken.is_gone)
+            driver = await self._stored.driver_of(
+                run, entry, sender_gone=sender_gone, reader=reader
+            )
             await drive(run, driver)
         except LostLaneError:
             run.lose_entry()
         finally:
             run.let_go()
         return run.outcome
+
+    async def _acquire(self, run: KeyedRun, entry: Entry) -> bool | None:
+        """
+        Move *entry*, which is open or UNKNOWN, to the lane of *run*.
+
+        Return whether its sender is provably gone, or ``None`` if another run has moved it.
+        """
+        if entry.state is State.DONE:
+            is_moved = await self._claims.reopen(entry, State.SENDING, run.lane)
+            return False if is_moved else None
+        taken = await self._claims.take(entry, run.lane)
+        return None if taken is None else taken.is_gone

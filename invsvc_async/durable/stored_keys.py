@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.settings import AnyReader
     from invsvc_async.writes.driver import Driver
     from invsvc_async.writes.spec import WriteSpec
 
@@ -95,6 +96,7 @@ class StoredKeys:
         *,
         sender_gone: bool,
         spec: WriteSpec | None = None,
+        reader: AnyReader | None = None,
     ) -> Driver[Any]:
         """Return a driver that goes on with *entry*, which may have been sent; without *spec*, by reads."""
         intent = attrs.evolve(await self.intent_in(entry), newest=not run.overtaken)
@@ -105,11 +107,11 @@ class StoredKeys:
                 intent.policy,
                 **{name: getattr(spec.policy, name) for name in _OF_A_RUN},
             )
-            intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
-        reader = None if spec is None else spec.reader
+            intent = attrs.evolve(intent, policy=policy)
+            reader = spec.reader
         return run_of(
             run.bound(),
-            intent,
+            with_reader(intent, reader),
             reader=reader,
             journaled=True,
             gone_since=self._known_gone_since(run) if sender_gone else None,

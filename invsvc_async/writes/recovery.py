@@ -36,13 +36,17 @@ AT_ONCE = 1000  # intents that are settled at the same time: most only wait for 
 async def settled(
     view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool
 ) -> AnyOutcome:
-    """Settle *intent* by reads alone, unless the journal has the verdict under the key."""
+    """
+    Settle *intent* by reads alone, unless the journal has the verdict under its key.
+
+    If it has no verdict there, what is found becomes the one.
+    """
     check_scope(view, intent, same_mode=same_mode)
     keys = keys_of(view.core.writes.journal)
     if keys is not None and intent.nonce is not None:
         # A ConfigurationError means that the key of this intent is not among those this client may use.
         with suppress(ConfigurationError):
-            known: AnyOutcome | None = await keys.verdict_of(intent)
+            known: AnyOutcome | None = await keys.settled(intent, view, reader)
             if known is not None:
                 return known
     driver = run_of(view, with_reader(intent, reader), reader)

@@ -1,0 +1,89 @@
+"""``client.settle`` of an intent that has a key: the journal has the verdict before the application has it."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+
+import pytest
+
+from invsvc_async import Verdict
+from tests.batch.conftest import client_of
+from tests.support.database import database
+from tests.support.waiting import cancel
+
+
+@pytest.fixture(params=["file", "database"])
+def journal(request, tmp_path):
+    if request.param == "file":
+        return tmp_path / "calls.db"
+    name = sha256(request.node.name.encode()).hexdigest()[:12]
+    return f"{database().address}&journal=settled_{name}"
+
+
+def renamed(client, name):
+    return client.journeys.update("jrn_1", name=name).keyed(name)
+
+
+async def cut(service, write, operation="journeys.update"):
+    """Await *write* until it has arrived, and then no more."""
+    service.script(operation, "apply, then hang")
+    before = service.arrivals(operation)
+    awaiting = asyncio.create_task(write.outcome())
+    await service.arrived(operation, before + 1)
+    await cancel(awaiting)
+
+
+def names(service):
+    return [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
+
+
+async def test_verdict_is_stored_under_the_key(service, journal):
+    """The next process has it, even if somebody undoes the write in between."""
+    async with client_of(service, journal=journal) as client:
+        await cut(service, renamed(client, "Alpha"))
+        [intent] = client.unsettled
+        assert (await client.settle(intent)).applied
+        assert (await client.outcome_of("Alpha")).applied
+        assert not client.unsettled
+    async with client_of(service) as person:
+        await person.journeys.update("jrn_1", name="Before")
+    async with client_of(service, journal=journal) as client:
+        again = await renamed(client, "Alpha").outcome()
+    assert (again.applied, again.replayed) == (True, True)
+    assert names(service) == ["Alpha", "Before"]
+
+
+@pytest.mark.parametrize("key", ["Alpha", "Beta"])
+async def test_next_write_after_it(service, journal, key):
+    """It ends, and so does the same write again."""
+    async with client_of(service, journal=journal) as client:
+        await cut(service, renamed(client, "Alpha"))
+        await client.settle(client.unsettled[0])
+        assert (await renamed(client, key).outcome()).applied
+    assert names(service) == ["Alpha", "Beta"][: 1 + (key == "Beta")]
+
+
+async def test_what_was_unknown(service, journal):
+    """Its new verdict replaces the old one."""
+    async with client_of(service, journal=journal) as client:
+        service.script("journeys.update", "apply, then reset")
+        service.script("journeys.get", *["503"] * 6)
+        first = await renamed(client, "Alpha").with_policy(deadline=0.3).outcome()
+        assert first.verdict is Verdict.UNKNOWN
+        assert (await client.settle(first.intent)).applied
+        assert (await client.outcome_of("Alpha")).applied
+    assert names(service) == ["Alpha"]
+
+
+async def test_verdict_that_another_run_has_found(service, journal):
+    """A run under the key that uses it stores it."""
+    async with client_of(service, journal=journal) as client:
+        await cut(service, renamed(client, "Alpha"))
+        [intent] = client.unsettled
+        settling = [asyncio.create_task(client.settle(intent)) for _ in range(2)]
+        running = asyncio.create_task(renamed(client, "Alpha").outcome())
+        outcomes = [*await asyncio.gather(*settling), await running]
+        assert all(each.applied for each in outcomes)
+        assert (await client.outcome_of("Alpha")).applied
+    assert names(service) == ["Alpha"]
