@@ -48,7 +48,7 @@ class ApplicationFile:
             JournalError: It cannot be used, or its table is of another version.
         """
         name = f"outbox {self.path}"
-        same = SameFile(self.path.resolve(), name, "all that use it")
+        same = SameFile(self.path.absolute(), name, "all that use it")
         connect = partial(_connected, self.path, name, reading=reading)
         writer = Writer(name, connect, check=same.check)
         await writer.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.kinds import KINDS
@@ -38,7 +39,8 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     if (request.method or operation.method) == "POST":
         return None
     if request.raw_path is not None:
-        return _shortened(request.raw_path.partition("?")[0])
+        # as the ids of the other operations are, which are not quoted
+        return _shortened(unquote(request.raw_path.partition("?")[0]))
     if not request.path:
         return _shortened(f"{operation.path} {team}")
     return line_of_thing(operation, *request.path.values())

@@ -264,16 +264,33 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
     assert service.arrivals("webhooks.create") == 1
 
 
-@pytest.mark.parametrize("is_replaced", [False, True])
-async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, is_replaced):
-    """What would be stored in it would be lost by a kill, so nothing is sent any more."""
+@pytest.mark.parametrize(
+    "how", ["deleted", "replaced", "link removed", "link changed", "folder changed"]
+)
+async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, how):
+    """What would be stored in it would be lost by a kill, or not be found, so nothing is sent any more."""
     monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
-    hook, path = service.seed_webhook().id, tmp_path / "journal.db"
+    hook = service.seed_webhook().id
+    folder, link = tmp_path / "first", tmp_path / "current"
+    folder.mkdir()
+    path = file = folder / "journal.db"
+    if how.startswith("link"):
+        path = link
+        link.symlink_to(file)
+    elif how == "folder changed":
+        path = link / "journal.db"
+        link.symlink_to(folder, target_is_directory=True)
     async with client_of(service, journal=path) as client:
         await client.webhooks.update(hook, description="before")
-        path.rename(tmp_path / "moved.db")
-        if is_replaced:
-            path.write_bytes((tmp_path / "moved.db").read_bytes())
+        match how:
+            case "deleted" | "replaced":
+                moved = file.rename(tmp_path / "moved.db")
+                if how == "replaced":
+                    file.write_bytes(moved.read_bytes())
+            case _:
+                link.unlink()
+                if how != "link removed":
+                    link.symlink_to(tmp_path / "elsewhere")
         with pytest.raises(JournalError, match="deleted or replaced while it was open"):
             await client.webhooks.update(hook, description="after")
 

@@ -83,6 +83,7 @@ COMMITS, STEPS = (
 AS_REMOVED = 0.06  # s after it was heard, or cancelled, an entry is being removed
 DENIED = 0.2  # of the programs: reads are denied
 WAITS = 0.5  # of the processes wait when the service limits their rate
+SETTLES = 0.3  # of the processes with keys settle what their clients have left open
 LATE = 0.4  # of the processes with lost replies notice them late
 RECENTS = (RECENT, RECENT, 3.0, 0.2)  # s
 
@@ -208,7 +209,13 @@ def _with_late_replies(chance: Random, program: Program) -> Program:
         is_late = chance.random() < LATE
         slow = tuple(sorted({*life.slow, *life.lost})) if is_late else life.slow
         lives.append(replace(life, slow=slow))
-    return replace(program, lives=tuple(lives), recent=chance.choice(RECENTS))
+    program = replace(program, lives=tuple(lives), recent=chance.choice(RECENTS))
+    return _with_settling(chance, program) if program.use == "keys" else program
+
+
+def _with_settling(chance: Random, program: Program) -> Program:
+    lives = [replace(life, settles=chance.random() < SETTLES) for life in program.lives]
+    return replace(program, lives=tuple(lives))
 
 
 def _with_all_keys(program: Program) -> list[Life]:

@@ -84,6 +84,8 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     slow: tuple[int, ...] = ()  # numbers of its transactions that are slow to answer
     deadline: float = 40.0  # s of its policy
     recovers: bool = False  # before its work, it takes over what others have left
+    # after its work, it settles what its client has left open, and does its work again
+    settles: bool = False
     # s after its work that it prunes what is older than an hour
     prunes: float | None = None
     # awaits that are cancelled, those of one key one after the other
@@ -133,6 +135,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
             len(life.wall)
             + (life.prunes is not None)
             + life.recovers
+            + life.settles
             + life.bare
             + life.waits
             + life.resumes

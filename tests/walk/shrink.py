@@ -160,7 +160,16 @@ def _simpler(life: Life) -> Iterator[Life]:
         values = getattr(life, name)
         for number in range(len(values)):
             yield replace(life, **{name: values[:number] + values[number + 1 :]})
-    for name in ("prunes", "recovers", "deadline", "gap", "bare", "waits", "resumes"):
+    for name in (
+        "prunes",
+        "recovers",
+        "settles",
+        "deadline",
+        "gap",
+        "bare",
+        "waits",
+        "resumes",
+    ):
         if getattr(life, name) != getattr(LIFE, name):
             yield replace(life, **{name: getattr(LIFE, name)})
     if life.name != "last":

@@ -172,6 +172,8 @@ class Keyed(_OfClient):
             if life.recovers:
                 await self._recover()
             await self._round([*life.keys])
+            if life.settles and await self._settle_open():
+                await self._round([*life.keys])
             if life.prunes is not None:
                 await self._prune(life.prunes)
             for _ in range(ROUNDS - 1 if life.name == "last" else 0):
@@ -193,6 +195,20 @@ class Keyed(_OfClient):
             stage.note_error(process, key, error)
         else:
             stage.note_outcome(process, key, begun, outcome)
+
+    async def _settle_open(self) -> bool:
+        """Settle what the client has left open; return whether there was something."""
+        stage, client = self.stage, self.process.member.client
+        left = client.unsettled
+        for intent in left:
+            begun = stage.loop.now
+            try:
+                outcome = await client.settle(intent, same_mode=True)
+            except SILENT_ERRORS as error:
+                stage.note_error(self.process, intent.key, error)
+            else:
+                stage.note_outcome(self.process, intent.key, begun, outcome)
+        return bool(left)
 
     async def _prune(self, pause: float) -> None:
         await asyncio.sleep(pause)

@@ -593,6 +593,22 @@ async def test_write_that_others_came_after(users, newest):
         assert taken_up(core, intent).history[0].newest is newest
 
 
+@pytest.mark.parametrize("name", ["é", "a b", "a|b", "jrn_1", "100%"])
+def test_one_line_for_each_way_to_name_a_thing(name):
+    """A path of ``client.write``, quoted or not, is that of the resource's own methods."""
+    client = Client("http://127.0.0.1:1/v2", ApiKey("abc"))
+    quoted = "".join(f"%{byte:02X}" for byte in name.encode())
+    paths = [f"/journeys/{quoted}"]
+    if "%" not in name:
+        paths.append(f"/journeys/{name}")
+    writes = [client.journeys.update(name, name="x")]
+    writes += [client.write("PUT", path, json={"name": "x"}) for path in paths]
+    lines = {line_of(write._spec.request, None, None) for write in writes}
+    for write in writes:
+        write.close()
+    assert len(lines) == 1
+
+
 # --- what is dropped
 
 

@@ -113,7 +113,9 @@ class SqliteStore:
         check_path(str(path), "journal")
         self._name = f"journal {self.path}"
         self.how: Opening = how
-        self._same = SameFile(self.path, self._name, "all that use it")
+        # at the path as it was given: a link in it may be changed
+        here = Path(path).absolute()
+        self._same = SameFile(here, self._name, "all that use it")
         self._writer: Writer | None = None
         # The writer before, whose thread may still have the file.
         self._ending: Writer | None = None
