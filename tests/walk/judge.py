@@ -264,14 +264,18 @@ def _happened(stage: WalkStage, heard: Heard) -> Happened:
 
 
 def _is_about_to_be_sent(stage: WalkStage, heard: Heard, key: str) -> bool:
-    """Return whether *key* was stored as being sent when another write was told, and left as soon as the store replied."""
+    """
+    Return whether *key* was stored as being sent when another write was told, and left as soon as the store replied.
+
+    A reply that is lost may take as long again.
+    """
     if key not in heard.being_sent:
         return False
     asked = {name for at, name, each in stage.asked if each == key and at <= heard.at}
     return any(
         sent.writer == key
         and sent.client in asked
-        and heard.at <= sent.started <= heard.at + SLOW
+        and heard.at <= sent.started <= heard.at + 2 * SLOW + TIE
         for sent in stage.service.sends
     )
 
@@ -415,14 +419,20 @@ def _final(stage: WalkStage) -> Iterator[str]:
         verdict, at = final.setdefault(told.writer, (told.verdict, told.at))
         if verdict not in FINAL:
             final[told.writer] = told.verdict, told.at
-        elif told.verdict is not verdict and not _is_of_a_refusal_before(
-            stage, told, at
+        elif told.verdict is not verdict and not (
+            _is_of_a_refusal_before(stage, told, at) or _is_heard_late(stage, told, at)
         ):
             yield f"final: {told.writer} is {verdict}, and {told.client} was told {told.verdict}"
     for sent in stage.service.sends:
         verdict, at = final.get(sent.writer, (None, 0.0))
         if verdict in FINAL and sent.started > at:
             yield f"final: {sent.writer} is sent by {sent.client} after it was told as {verdict}"
+
+
+def _is_heard_late(stage: WalkStage, told: Heard, at: float) -> bool:
+    """Return whether *told* is UNKNOWN of a run that had ended *at* then: its store was slow to say so."""
+    is_unknown = told.verdict is Verdict.UNKNOWN and told.begun < at
+    return is_unknown and bool(stage.lives[told.client].life.slow)
 
 
 def _unknown(stage: WalkStage) -> Iterator[str]:
