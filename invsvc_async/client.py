@@ -477,6 +477,8 @@ class Client:
         """
         Find out the outcome of a write that was sent earlier, or by another process. It only reads.
 
+        If the write has a key in the client's journal, its verdict is stored there, or returned from there.
+
         *reader* is the one that the write had, or one for a write that had none and whose operation has no
         read in the specification. ``same_mode=True`` asserts that the intent belongs to this credential's
         team and data mode, in case neither an answer nor the credential shows it.

@@ -378,6 +378,7 @@ async def test_time_that_passes_while_clocks_are_compared(service, monkeypatch):
     later = SimpleNamespace(time=lambda: time.time() + passed[0])
     # reaches: what takes a moment between two looks at a clock
     monkeypatch.setattr(ServerClock, "bounds", late)
+    # reaches: the clock that is looked at
     monkeypatch.setattr(checkup, "time", later)
     found = await examined(service)
     low, *_ = answer(found, "the service's clock").answer.split()

@@ -52,6 +52,7 @@ KEYS = (
     "key_clocks",
     "key_tags",
     "key_teams",
+    "settled_keys",
     "shared_journal",
 )
 TESTS = {  # by the list of mutants: workers, and what they run

@@ -87,3 +87,15 @@ async def test_verdict_that_another_run_has_found(service, journal):
         assert all(each.applied for each in outcomes)
         assert (await client.outcome_of("Alpha")).applied
     assert names(service) == ["Alpha"]
+
+
+async def test_intent_settles_another_write(service, journal):
+    """If its key has another write by now, that one is left as it is."""
+    async with client_of(service, journal=journal) as client:
+        await cut(service, renamed(client, "Alpha"))
+        [intent] = client.unsettled
+        await client.resolve(intent, applied=False, because="it was undone")
+        assert await client.forget("Alpha")
+        await client.journeys.update("jrn_1", name="Beta").keyed("Alpha").outcome()
+        assert (await client.settle(intent)).intent.identity == intent.identity
+        assert (await client.outcome_of("Alpha")).value.name == "Beta"

@@ -603,6 +603,7 @@ def test_one_line_for_each_way_to_name_a_thing(name):
         paths.append(f"/journeys/{name}")
     writes = [client.journeys.update(name, name="x")]
     writes += [client.write("PUT", path, json={"name": "x"}) for path in paths]
+    # reaches: the request of a write that is not sent
     lines = {line_of(write._spec.request, None, None) for write in writes}
     for write in writes:
         write.close()
