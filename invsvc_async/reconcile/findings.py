@@ -536,7 +536,7 @@ def _not_listed(known: Known, reading: Reading, items: list[Wire]) -> Finding:
     """Return the finding about a create if none of the listed *items* can be its effect."""
     if reading.full or reading.raw_count >= known.kind.most_listed:
         reason = (
-            f"the list is full, and has no second page: delete {known.kind.thing.name}s that nobody needs, "
+            f"the answer does not show the whole list: delete {known.kind.thing.name}s that nobody needs, "
             "then settle it again"
         )
         return CannotTell(reason, cause="list full")
