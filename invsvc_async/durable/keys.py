@@ -143,7 +143,7 @@ class Keys:
         self, intent: Intent, options: ClientOptions, reader: AnyReader | None
     ) -> AnyOutcome | None:
         """
-        Return the outcome of *intent*, which has a key: the stored one, or what reads show, which is stored.
+        Return the stored outcome of a keyed *intent*, or settle it by reads, and store the verdict.
 
         ``None`` if the key has another write or none, or a run of it is under way.
         """

@@ -105,7 +105,7 @@ def _kept(kind: WriteKind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None
 
 def learn(options: ClientOptions, rows: Iterable[Left]) -> None:
     """
-    Pass what a journal stores of things on to the client, in place of what the client has seen before that.
+    Pass the states that a journal stores on to the client, in place of states seen earlier.
 
     The state of a webhook, which shows no time of its last change, counts only for ten minutes, by the
     service's clock. After that, while that clock is not known, and if a row has no state or no time, the

@@ -14,10 +14,14 @@ from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.key_claims import Claims
     from invsvc_async.durable.key_names import Namespaces
     from invsvc_async.durable.key_runs import KeyRuns
+    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store.claims import Seen
     from invsvc_async.durable.stored_keys import StoredKeys
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -63,20 +67,15 @@ class LeftKeys:
 
     async def settle(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
         """Settle the write of an entry that nobody has, by reads alone, unless a run of it began here."""
-        if self._runs.has(name):
-            return None
-        with self._runs.of(name) as runs:
-            async with runs.lock:
-                await self._claims.ends.until_stored(name)
-                lane = await self._life.own_lane()
-                match await self._claims.look(name, lane.token):
-                    case Abandoned(entry=entry, sent=True):
-                        run = KeyedRun.of_entry(
-                            entry, self._claims, lane, options.without_team()
-                        )
-                        return await self._take_and_settle(run, entry, None)
-                    case _:
-                        return None
+
+        async def settle_if_left(lane: Lane, found: Seen | None) -> Outcome[Any] | None:
+            match found:
+                case Abandoned(entry=entry, sent=True):
+                    return await self._take_and_settle(entry, lane, options, None)
+                case _:
+                    return None
+
+        return await self._in_turn(name, settle_if_left)
 
     async def settle_intent(
         self,
@@ -86,9 +85,35 @@ class LeftKeys:
         reader: AnyReader | None,
     ) -> Outcome[Any] | None:
         """
-        Settle the write of *intent* by reads, and store what comes of it; or return the stored verdict.
+        Settle the write of *intent* by reads, and store the outcome; or return the stored verdict.
 
         ``None``: its entry is gone, or another run, here or elsewhere, has it.
+        """
+
+        async def settle_if_own(lane: Lane, found: Seen | None) -> Outcome[Any] | None:
+            if found is None or not await self._has(found.entry, intent):
+                return None
+            match found:
+                case Finished() if found.entry.verdict != Verdict.UNKNOWN:
+                    return await self._stored.outcome_of(found)
+                case Finished() | Abandoned(sent=True):
+                    return await self._take_and_settle(
+                        found.entry, lane, options, reader
+                    )
+                case _:
+                    return None
+
+        return await self._in_turn(name, settle_if_own)
+
+    async def _in_turn(
+        self,
+        name: str,
+        act: Callable[[Lane, Seen | None], Awaitable[Outcome[Any] | None]],
+    ) -> Outcome[Any] | None:
+        """
+        Return the result of *act*, called with the lane of this process and the entry of a key.
+
+        Runs of the key here wait meanwhile. If one has begun already, nothing is done, and ``None`` returned.
         """
         if self._runs.has(name):
             return None
@@ -96,28 +121,21 @@ class LeftKeys:
             async with runs.lock:
                 await self._claims.ends.until_stored(name)
                 lane = await self._life.own_lane()
-                found = await self._claims.look(name, lane.token)
-                if found is None or not await self._has(found.entry, intent):
-                    return None
-                match found:
-                    case Finished() if found.entry.verdict != Verdict.UNKNOWN:
-                        return await self._stored.outcome_of(found)
-                    case Finished() | Abandoned(sent=True):
-                        run = KeyedRun.of_entry(
-                            found.entry, self._claims, lane, options.without_team()
-                        )
-                        return await self._take_and_settle(run, found.entry, reader)
-                    case _:
-                        return None
+                return await act(lane, await self._claims.look(name, lane.token))
 
     async def _has(self, entry: Entry, intent: Intent) -> bool:
         """Return whether *entry* is of *intent*, and not of another write under its key."""
         return (await self._stored.intent_in(entry)).identity == intent.identity
 
     async def _take_and_settle(
-        self, run: KeyedRun, entry: Entry, reader: AnyReader | None
+        self,
+        entry: Entry,
+        lane: Lane,
+        options: ClientOptions,
+        reader: AnyReader | None,
     ) -> Outcome[Any] | None:
         """Acquire *entry*, and settle its write by reads alone; return ``None`` if another run has it."""
+        run = KeyedRun.of_entry(entry, self._claims, lane, options.without_team())
         try:
             sender_gone = await self._acquire(run, entry)
             if sender_gone is None:

@@ -1,5 +1,5 @@
 """
-What users note of a keyed write: it is stored with the key, never sent, and shown by lists.
+What users note of a keyed write: it is stored with the key and shown by lists, and not sent.
 
 ``Write.keyed`` makes one value of it, and each way of a write to a store passes that on whole: the
 specification of the write, a run under its key, and the entries of batches and outboxes.  So a further field
