@@ -128,7 +128,7 @@ class Lane:
                 )
             until = until or now + self.leases.patience
             if now > until:
-                raise JournalError(_AWAY)
+                raise JournalError(_AWAY, is_away=True)
             await self.leases.clock.sleep(_PAUSE)
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:

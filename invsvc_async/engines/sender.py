@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -14,7 +15,7 @@ from invsvc_async.engines.client_checks import check_journal, check_secrets_are_
 from invsvc_async.engines.places import RowOptions, RowPlace
 from invsvc_async.engines.results import RowResult
 from invsvc_async.engines.row_keys import key_of
-from invsvc_async.errors import ConfigurationError, InvalidRequestError
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.write import Write
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.engines.portals import OpenPortal
     from invsvc_async.engines.row_keys import Key
+    from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.writes.write import AnyWrite
 
 R = TypeVar("R")
 WriteOf: TypeAlias = "Callable[[Client, R], AnyWrite]"
 # Rows under way for each place: in doubt, waiting for another write, or finished and not yet taken.
 AHEAD: Final = 20
+AWAY: Final = 300.0  # s for which a row waits for a journal that is away
+_PAUSE: Final = 1.0  # s until it is tried again
 _FINAL: Final = (Verdict.APPLIED, Verdict.SUPERSEDED)  # nothing is sent for these again
 _REMEMBERED: Final = (
     65_536  # latest rows, whose keys are compared with those that follow
@@ -218,11 +222,25 @@ async def _run(write: AnyWrite, key: str, place: RowPlace, note: str) -> RowResu
     """Send the write of a row once it has a place, and return its result."""
     try:
         await place.acquire(partial(_has_happened, write))
-        return RowResult.of(key, await write.outcome(), note)
+        return RowResult.of(key, await _outcome_of(write), note)
     except InvalidRequestError as error:  # another write has the key
         return RowResult.invalid(key, error)
     finally:
         place.release()
+
+
+async def _outcome_of(write: AnyWrite) -> AnyOutcome:
+    """Await *write*; while the journal is away, await it again, which goes on under its key."""
+    until = None
+    while True:
+        try:
+            return await write.outcome()
+        except JournalError as error:
+            now = asyncio.get_running_loop().time()
+            until = until or now + AWAY
+            if not error.is_away or now > until:
+                raise
+        await asyncio.sleep(_PAUSE)
 
 
 async def _has_happened(write: AnyWrite) -> bool:

@@ -17,6 +17,7 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.adding import SELECT_KNOWN, add
 from invsvc_async.durable.store.deleting import drop, prune
 from invsvc_async.durable.store.lanes import end_lane, new_lane
+from invsvc_async.durable.store.order import Turn, begin
 from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.tables import Opening
@@ -124,6 +125,25 @@ async def test_making_and_ending_a_lane(store, client):
     lane = leases.hold(number, "a.1")
     await twice(store, lambda: end_lane(lane.number, lane.token))
     assert await numbers(store, "SELECT id FROM {s}lanes ORDER BY id") == [1, 2]
+
+
+async def test_beginning_beside_a_take_over(store, client):
+    """A write that is stored as being sent has begun, also if a living process has got an earlier one since."""
+    _, own = await fill(store, "earlier", "own")
+    leases = Leases(store, options_of(client).core.clock)
+    await leases.beat()
+    await store.rows("UPDATE {s}entries SET lane = 2 WHERE key = 'own'")
+    lane = leases.hold(2, leases.token())
+    await store.rows("UPDATE {s}lanes SET owner = $1 WHERE id = 2", lane.token)
+    own.state, own.intent = State.SENDING, SENT
+    beginning = partial(begin, store, own, lane, [], creates=False)
+    assert await beginning() is Turn.BEGUN
+    other = Leases(store, options_of(client).core.clock)
+    await other.beat()
+    assert [each.number for each in await other.take(2)] == [1]
+    assert await beginning() is Turn.BEGUN
+    own.intent = SENT.replace("30", "31")  # another attempt, which has to wait
+    assert await beginning() is Turn.WAITS
 
 
 async def test_changes_of_entries(store, client):

@@ -27,7 +27,7 @@ from invsvc_async import (
     JournalError,
     ReconcilePolicy,
 )
-from invsvc_async.engines import versions
+from invsvc_async.engines import sender, versions
 from invsvc_async.engines.again import RUN_AGAIN
 from invsvc_async.engines.portals import portal_of
 from invsvc_async.engines.results import PartCounts
@@ -45,6 +45,7 @@ from invsvc_async.testing import serving
 from tests.engines.programs import ROOT, example_of, output_of, program_of
 from tests.engines.rows_child import rows_of
 from tests.support.database import database
+from tests.support.inside import journal_of
 
 LONG = 120.0  # s that nothing here takes
 
@@ -512,6 +513,35 @@ def test_journal_that_cannot_be_opened(service, tmp_path):
                 client=made(service, tmp_path / "calls.db"),
             )
         )
+
+
+async def lose_lease(portal):
+    """Let the process of *portal* have given no sign of life for longer than a write waits for it."""
+    lane = await journal_of(portal.client).life.own_lane()
+    lane.leases.patience = lane.leases.until = 0.0
+
+
+def test_journal_that_is_away_for_a_while(service):
+    """Rows wait until it is there again, and go on under their keys: each has one effect."""
+    make = made(service, database().at(namespace="away", silence=12))
+    with portal_of(make, keep=False) as lent:
+        lent.portal.call(lose_lease(lent.portal))  # until the next sign, in 3 s
+        results = sent(rows(4), creates, make)
+    assert {each.verdict for each in results.values()} == {"applied"}
+    assert effects_of(service) == {row["order"]: 1 for row in rows(4)}
+
+
+def test_journal_that_stays_away(service, monkeypatch):
+    """After a while it is an error, which says that the journal is away; nothing was sent."""
+    # reaches: five minutes otherwise
+    monkeypatch.setattr(sender, "AWAY", -1.0)
+    make = made(service, database().at(namespace="gone", silence=12))
+    with portal_of(make, keep=False) as lent:
+        lent.portal.call(lose_lease(lent.portal))
+        with pytest.raises(JournalError, match="is away") as caught:
+            sent(rows(4), creates, make)
+    assert caught.value.is_away
+    assert not effects_of(service)
 
 
 def test_iterator_that_is_left_early(service, client):

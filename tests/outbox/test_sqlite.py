@@ -131,6 +131,20 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
         await outbox.get("order-1")
 
 
+async def test_link_to_the_application_file_that_is_changed(client, path, monkeypatch):
+    """The application writes to another file from now on, which this outbox does not see: the same error."""
+    # reaches: it looks once a second
+    monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
+    link = path.with_name("current.db")
+    link.symlink_to(path)
+    async with Outbox.open(link, client) as outbox:
+        assert await outbox.get("order-1") is None
+        link.unlink()
+        link.symlink_to(path.with_name("restored.db"))
+        with pytest.raises(JournalError, match="deleted or replaced"):
+            await outbox.get("order-1")
+
+
 @pytest.mark.untraced
 async def test_killed_process_leaves_nothing_out(service, client, path):
     """Killed while it sends, it leaves the rest to the next one: each committed write is applied once, no other."""

@@ -134,6 +134,11 @@ _BEGIN: Final = f"""
 UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigint {CHANGING}}}
     WHERE e.seq = given.number AND e.lane = given.at AND e.{OPEN} RETURNING seq
 """
+# Whether _BEGIN has stored this intent as being sent before, by a transaction whose reply was lost.
+_HAS_BEGUN: Final = f"""
+SELECT EXISTS (SELECT 1 FROM {{s}}entries
+    WHERE seq = $1 AND lane = $2 AND {OPEN} AND state = {State.SENDING:d} AND intent = {{arg 3 text}})
+"""
 
 
 class UnknownVerdict(NamedTuple):
@@ -263,16 +268,27 @@ def _begin(
     yield "SELECT {durably}", ()
     yield from check_owned(lane)
     yield _LOCK_THING, (entry.thing,)
+    turn = yield from _turn_of(entry, silence, passed, creates=creates)
+    if turn is not Turn.BEGUN:
+        # Since an earlier run of this script, a living process may have got what comes before.
+        as_stored = (entry.seq, lane.number, entry.intent)
+        [(has_begun,)] = yield _HAS_BEGUN, as_stored
+        return Turn.BEGUN if has_begun else turn
+    yield COMMONS, (common,)
+    begun = yield _BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)
+    if not begun:
+        raise lost_lane()
+    return Turn.BEGUN
+
+
+def _turn_of(
+    entry: Entry, silence: float, passed: Sequence[int], *, creates: bool
+) -> Script[Turn]:
+    """Find whether *entry* may be sent, by the other writes to its thing."""
     if not creates:
         [(overtaken,)] = yield _OVERTAKEN, (entry.thing, entry.place)
         if overtaken:
             return Turn.OVERTAKEN
     asked = (silence, entry.thing, entry.place, passed, entry.seq, int(creates))
     [(has_to_wait,)] = yield _HAS_TO_WAIT, asked
-    if has_to_wait:
-        return Turn.WAITS
-    yield COMMONS, (common,)
-    begun = yield _BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)
-    if not begun:
-        raise lost_lane()
-    return Turn.BEGUN
+    return Turn.WAITS if has_to_wait else Turn.BEGUN
