@@ -191,6 +191,7 @@ class KeySteps:
         has_all = not (await self.doubts.mark()).is_open
         if run.start is not None:
             await self.claims.waits.while_open(self.starts.until_first(run.start))
+        run.options.check_start()
         # A later create of the same URL may be under way, so an untagged create waits in any case.
         may_be_next = run.thing is None or not run.creates
         if not (has_all and may_be_next and _is_sent_at_once(spec, run.thing)):

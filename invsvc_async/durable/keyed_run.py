@@ -259,7 +259,8 @@ class KeyedRun(msgspec.Struct, eq=False):
             self.claims.ends.end_run(self.name, self.lane, entry, left)
             raise JournalError(
                 f"{outcome.started_as.operation} ({key_in(self.name)}): its verdict, {outcome.verdict}, "
-                f"could not be stored: {error} Run it again under the same key."
+                f"could not be stored: {error} Run it again under the same key.",
+                is_away=error.is_away,
             ) from error
         self.outcome = outcome
         self.lane.leases.done += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.leases import Lane, Leases
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.removal import Removal
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.transport.client_core import ClientCore
-
-
-_PATIENCE: Final = 10.0  # s that a write waits for a database that is away
 
 
 class OwnLane:
@@ -40,10 +37,16 @@ class OwnLane:
         self._making = asyncio.Lock()
 
     @classmethod
-    async def made(cls, store: Store, core: ClientCore | None) -> OwnLane:
-        """Store the first sign of life of this process, and make its lane."""
+    async def made(
+        cls, store: Store, core: ClientCore | None, patience: float
+    ) -> OwnLane:
+        """
+        Store the first sign of life of this process, and make its lane.
+
+        A write waits for a database that is away for *patience* s.
+        """
         clock = SystemClock() if core is None else core.clock
-        leases = Leases(store, clock, patience=_PATIENCE)
+        leases = Leases(store, clock, patience=patience)
         await leases.forget_the_dead()
         await leases.beat()
         return cls(store, core, leases, await _new_lane(store, core, leases))

@@ -116,7 +116,8 @@ class RunEnds:
         if not task.done():
             raise JournalError(
                 f"key {key_in(name)!r}: the journal could not store yet how its last run ended. Nothing was "
-                "sent now. Run it again."
+                "sent now. Run it again.",
+                is_away=self._store.is_shared,
             )
         return bool(task.result())
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from invsvc_async.concurrency.pace import SharedPace
+from invsvc_async.errors import JournalError
 from invsvc_async.transport.client_core import ClientOptions
 
 if TYPE_CHECKING:
@@ -83,10 +84,18 @@ class RowPlaces:
 
 
 class RowPlace:
-    """The place of one row."""
+    """
+    The place of one row, which may come *behind* that of an earlier row to the same thing.
+
+    Then it starts after that one, and not at all if that one has failed: sent again, the earlier row would
+    come after it.
+    """
 
     def __init__(self, places: RowPlaces) -> None:
         self._places = places
+        self.behind: RowPlace | None = None
+        self.has_started = asyncio.Event()
+        self.has_failed: bool = False
         self._is_held = False
         self._is_sending = False
 
@@ -100,7 +109,21 @@ class RowPlace:
         self._is_held = True
         if self._places.has_rate and not await has_happened():
             await self._places.wait_for_rate()
+        if self.behind is not None:
+            await self.behind.has_started.wait()
         asyncio.get_running_loop().call_later(_PATIENCE, self._release_unless_sending)
+
+    def check_order(self) -> None:
+        """
+        Check the row before to the same thing, which has claimed its key, or ended.
+
+        Raises:
+            JournalError: It has failed.
+        """
+        if self.behind is not None and self.behind.has_failed:
+            raise JournalError(
+                "an earlier row to the same resource has failed, so this one was not sent. Send both again."
+            )
 
     def keep(self) -> bool:
         """Keep the place for a request. Return ``False`` if it has to be acquired again."""
@@ -119,6 +142,12 @@ class RowPlace:
             self._is_held = False
             self._places.release()
 
+    def end(self) -> None:
+        """Release the place of a row that has ended, and let the next row to the same thing start."""
+        self.has_started.set()
+        self.behind = None
+        self.release()
+
     def _release_unless_sending(self) -> None:
         if not self._is_sending:
             self.release()
@@ -134,6 +163,10 @@ class RowOptions(ClientOptions, kw_only=True, eq=False):
         """Return the options of *view* for a row."""
         given: dict[str, Any] = msgspec.structs.asdict(view)  # Any: as the fields
         return cls(place=place, **given)
+
+    def check_start(self) -> None:
+        """Raise if the row before to the same thing has failed."""
+        self.place.check_order()
 
     async def send(self, request: Request, exchange: Exchange) -> Exchange:
         """Send *exchange* as the base class does; a write has its place meanwhile."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 import attrs
 
 from invsvc_async.concurrency.thread_calls import PULSE
+from invsvc_async.durable.keyed_run import changed_by
 from invsvc_async.engines.client_checks import check_journal, check_secrets_are_kept
 from invsvc_async.engines.places import RowOptions, RowPlace
 from invsvc_async.engines.results import RowResult
@@ -27,15 +28,13 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.engines.portals import OpenPortal
     from invsvc_async.engines.row_keys import Key
-    from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.writes.write import AnyWrite
 
 R = TypeVar("R")
 WriteOf: TypeAlias = "Callable[[Client, R], AnyWrite]"
 # Rows under way for each place: in doubt, waiting for another write, or finished and not yet taken.
 AHEAD: Final = 20
-AWAY: Final = 300.0  # s for which a row waits for a journal that is away
-_PAUSE: Final = 1.0  # s until it is tried again
+AWAY: Final = 300.0  # s for which rows wait for a journal that is away
 _FINAL: Final = (Verdict.APPLIED, Verdict.SUPERSEDED)  # nothing is sent for these again
 _REMEMBERED: Final = (
     65_536  # latest rows, whose keys are compared with those that follow
@@ -80,11 +79,15 @@ class RowSender(Generic[R]):
         self._settings = settings
         self._view = portal.client._view  # noqa: SLF001 - the package's own
         check_journal(portal.client, several=settings.several)
+        journal: Any = self._view.core.writes.journal  # any: of the engine's own client
+        journal.wait_for_database(AWAY)
         self._places = lent.places_for(settings.concurrency, settings.rate)
         self._most = AHEAD * settings.concurrency
         self._under_way: dict[Future[RowResult], AnyWrite] = {}
         self._ended: SimpleQueue[Future[RowResult]] = SimpleQueue()
         self._keys: OrderedDict[str, None] = OrderedDict()  # of the latest rows
+        # by thing: the place of its latest row, while that is under way
+        self._latest: WeakValueDictionary[str, RowPlace] = WeakValueDictionary()
         self._has_more_rows = True  # as far as is known
         self._failure: BaseException | None = None
 
@@ -157,10 +160,18 @@ class RowSender(Generic[R]):
         if self._settings.is_sink:
             check_secrets_are_kept(write)
         keyed: AnyWrite = write._rekeyed(key)  # noqa: SLF001 - the same
+        self._put_behind_earlier(place, keyed)
         note = self._note(key)
         future = self._portal.submit(_run(keyed, key, place, note))
         self._under_way[future] = keyed
         future.add_done_callback(self._ended.put)
+
+    def _put_behind_earlier(self, place: RowPlace, write: AnyWrite) -> None:
+        """Let the row of *write* follow the one before to the same thing, if that is under way."""
+        thing = changed_by(write._spec)  # noqa: SLF001 - as above
+        if thing is not None:
+            place.behind = self._latest.get(thing)
+            self._latest[thing] = place
 
     def _note(self, key: str) -> str:
         """Return what is to be said of a row whose key an earlier row has had."""
@@ -222,32 +233,27 @@ async def _run(write: AnyWrite, key: str, place: RowPlace, note: str) -> RowResu
     """Send the write of a row once it has a place, and return its result."""
     try:
         await place.acquire(partial(_has_happened, write))
-        return RowResult.of(key, await _outcome_of(write), note)
+        place.has_started.set()
+        return RowResult.of(key, await write.outcome(), note)
     except InvalidRequestError as error:  # another write has the key
         return RowResult.invalid(key, error)
+    except BaseException:
+        place.has_failed = True
+        raise
     finally:
-        place.release()
-
-
-async def _outcome_of(write: AnyWrite) -> AnyOutcome:
-    """Await *write*; while the journal is away, await it again, which goes on under its key."""
-    until = None
-    while True:
-        try:
-            return await write.outcome()
-        except JournalError as error:
-            now = asyncio.get_running_loop().time()
-            until = until or now + AWAY
-            if not error.is_away or now > until:
-                raise
-        await asyncio.sleep(_PAUSE)
+        place.end()
 
 
 async def _has_happened(write: AnyWrite) -> bool:
     """Return whether the journal has a final verdict of *write*, which an earlier run has stored."""
     spec = write._spec  # noqa: SLF001 - the package's own
     keys = keys_of(spec.options.core.writes.journal)
-    stored = await keys.outcome_of(spec.key, spec.team)
+    try:
+        stored = await keys.outcome_of(spec.key, spec.team)
+    except JournalError as error:
+        if error.is_away:  # the write waits for the journal
+            return False
+        raise
     return stored is not None and stored.verdict in _FINAL
 
 

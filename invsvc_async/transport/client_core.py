@@ -295,6 +295,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         """Whether who awaits a write gets its value, and with it the secret of a new webhook."""
         return True
 
+    def check_start(self) -> None:
+        """Raise if the key of a write must not be claimed after all."""
+
     def for_call(self, options: CallOptions) -> ClientOptions:
         """Return these options with those of one call."""
         timeouts = self.timeouts

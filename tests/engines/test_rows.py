@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from invsvc_async import (
     JournalError,
     ReconcilePolicy,
 )
+from invsvc_async.durable.key_claims import Claims
 from invsvc_async.engines import sender, versions
 from invsvc_async.engines.again import RUN_AGAIN
 from invsvc_async.engines.portals import portal_of
@@ -45,7 +47,9 @@ from invsvc_async.testing import serving
 from tests.engines.programs import ROOT, example_of, output_of, program_of
 from tests.engines.rows_child import rows_of
 from tests.support.database import database
+from tests.support.database_proxy import database_proxy
 from tests.support.inside import journal_of
+from tests.support.waiting import until
 
 LONG = 120.0  # s that nothing here takes
 
@@ -534,7 +538,7 @@ def test_journal_that_is_away_for_a_while(service):
 def test_journal_that_stays_away(service, monkeypatch):
     """After a while it is an error, which says that the journal is away; nothing was sent."""
     # reaches: five minutes otherwise
-    monkeypatch.setattr(sender, "AWAY", -1.0)
+    monkeypatch.setattr(sender, "AWAY", 0.5)
     make = made(service, database().at(namespace="gone", silence=12))
     with portal_of(make, keep=False) as lent:
         lent.portal.call(lose_lease(lent.portal))
@@ -542,6 +546,75 @@ def test_journal_that_stays_away(service, monkeypatch):
             sent(rows(4), creates, make)
     assert caught.value.is_away
     assert not effects_of(service)
+
+
+def names_of(service):
+    return [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
+
+
+async def test_order_while_the_database_is_away(service, monkeypatch):
+    """Rows that wait for it keep their places: no later row to the same thing passes them."""
+    # reaches: ten seconds otherwise, after which writes other than rows give up
+    monkeypatch.setattr("invsvc_async.durable.store.postgres._TO_WRITE", 0.3)
+    service.latency = 0.02
+    journeys = [service.seed_journey()["id"] for _ in range(3)]
+    given = [{**row, "journey": journeys[at % 3]} for at, row in enumerate(rows(60))]
+    results = {}
+
+    def send(make):
+        for result in send_rows(given, renames, key="order", client=make):
+            results[result.key] = result
+
+    async with database_proxy() as proxy:
+        make = made(service, f"{proxy.address}&namespace=cut&silence=4")
+        sending = asyncio.create_task(asyncio.to_thread(send, make))
+        await until(lambda: len(results) > 10)
+        proxy.cut()
+        await asyncio.sleep(1.5)  # real: longer than other writes wait
+        await proxy.open()
+        await sending
+    assert {each.verdict for each in results.values()} == {"applied"}
+    names = [int(name.removeprefix("row-")) for name in names_of(service)]
+    for first in range(3):
+        of_one = [name for name in names if name % 3 == first]
+        assert of_one == [*range(first, 60, 3)]
+
+
+def test_rows_behind_one_that_fails(service, client, monkeypatch):
+    """They are not sent: the one that has failed would come after them."""
+    claim, errors = Claims.claim, [JournalError("damaged")]
+
+    async def claimed(claims, run, entry):
+        if errors:
+            raise errors.pop()
+        return await claim(claims, run, entry)
+
+    # reaches: a store that refuses one statement
+    monkeypatch.setattr(Claims, "claim", claimed)
+    journey = service.seed_journey()["id"]
+    given = [{**row, "journey": journey} for row in rows(4)]
+    with pytest.raises(JournalError, match="damaged"):
+        sent(given, renames, client)
+    assert not names_of(service)
+    sent(given, renames, client)
+    assert names_of(service) == [row["order"] for row in given]
+
+
+def test_order_of_rows_with_a_rate(service, client, monkeypatch):
+    """A row is not passed while the journal is asked whether it was done before."""
+    looks = iter([0.1, 0.0, 0.0])
+    ask = sender._has_happened  # reaches: to delay it
+
+    async def asked(write):
+        await asyncio.sleep(next(looks))
+        return await ask(write)
+
+    # reaches: an answer of the database that comes late
+    monkeypatch.setattr(sender, "_has_happened", asked)
+    journey = service.seed_journey()["id"]
+    given = [{**row, "journey": journey} for row in rows(3)]
+    sent(given, renames, client, rate=1000)
+    assert names_of(service) == [row["order"] for row in given]
 
 
 def test_iterator_that_is_left_early(service, client):
