@@ -10,6 +10,9 @@ nobody has it, it may have been sent       settles it by reads; if it may not re
                                            one can have no effect any more
 =========================================  ===============================================================
 
+A later write may be stored as being sent, and be cancelled before it leaves.  So a run looks for a moment
+whether it stays so, before it counts itself as overtaken by it.
+
 Then ``store/order`` decides whether the write is sent, in ``begin``.  A later one that is run alone need not
 wait for earlier ones that nobody runs; those are overtaken once it is sent.
 """
@@ -39,7 +42,8 @@ if TYPE_CHECKING:
 
 
 _LOOK: Final = 0.02  # s between looks whether a run of an earlier write begins
-# s in which it may: a program that runs its keys again may not start with the first one.
+# s in which it may: a program that runs its keys again may not start with the first one.  For as long, a
+# later write that is about to leave may be cancelled.
 _MOMENT: Final = 0.25
 
 
@@ -86,12 +90,16 @@ class Queue:
     async def _until_none_ahead(self, run: KeyedRun, thing: str) -> Ahead:
         """Wait for the earlier writes to *thing*, in turn; return what is known once there is none."""
         after = 0
-        until = asyncio.get_running_loop().time() + _MOMENT
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _MOMENT
         while True:
             ahead = await ahead_of(
                 self._store, thing, run.place, after, run.seq, creates=run.creates
             )
             if ahead.key is None:
+                if ahead.is_being_overtaken and loop.time() < until:
+                    await self._claims.waits.while_open(asyncio.sleep(_LOOK))
+                    continue
                 return ahead
             if await self._is_passed(run, ahead, ahead.key, until):
                 after = ahead.place

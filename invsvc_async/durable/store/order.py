@@ -67,13 +67,16 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-# Whether a write to the thing $1 after the place $2 may have had an effect.  Of those that are done,
-# ``states`` has the place of the last one.
-_IS_OVERTAKEN: Final = f"""
-EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR EXISTS (
+# Whether a write to the thing $1 after the place $2 is being sent.
+_ONE_IS_BEING_SENT: Final = f"""
+EXISTS (
     SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND {OPEN}
         AND state = {State.SENDING:d}
 )
+"""
+# Whether one may have had an effect.  Of those that are done, ``states`` has the place of the last one.
+_IS_OVERTAKEN: Final = f"""
+EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR {_ONE_IS_BEING_SENT}
 """
 _NO_CREATE: Final = " AND ".join(
     f"thing NOT LIKE '{each}%'" for each in PREFIXES_OF_ALIKE
@@ -106,8 +109,9 @@ def _comes_before(row: str, *, place: str, own: str, creates: str) -> str:
 
 # The first of the writes that come before, behind the place $3; and what is known of the thing.
 _AHEAD: Final = f"""
-SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE
-    e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4), s.place, s.team, s.state, s.stamp
+SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, {_ONE_IS_BEING_SENT}, EXISTS (
+    SELECT 1 FROM {{s}}entries AS e WHERE e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4
+), s.place, s.team, s.state, s.stamp
 FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
     SELECT key, place FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place > $3 AND (
         {_comes_before("", place="$2", own="$4", creates="{arg 5 smallint}")}
@@ -153,13 +157,14 @@ class Ahead(NamedTuple):
     The first unfinished write ahead of another write to the same thing, by ``key`` and ``place``.
 
     ``key`` is ``None`` if no such write exists.  The rest is about the thing: whether a later write was sent,
-    whether other writes are UNKNOWN, the place of the last write that may have had an effect, and the state
-    that this write left.
+    or is being sent, which may still be given up before it leaves; whether other writes are UNKNOWN; the
+    place of the last write that may have had an effect, and the state that this write left.
     """
 
     key: str | None
     place: int
     is_overtaken: bool
+    is_being_overtaken: bool
     has_unknown: bool
     last: int
     team: str | None
@@ -184,11 +189,12 @@ async def ahead_of(
     *creates* is whether *own* does.
     """
     rows = await store.rows(_AHEAD, thing, place, after, own, int(creates))
-    [(key, earlier, overtaken, unknown, last, *left)] = rows
+    [(key, earlier, overtaken, being_sent, unknown, last, *left)] = rows
     return Ahead(
         key,
         earlier or 0,
         bool(overtaken) and not creates,
+        bool(being_sent) and not creates,
         bool(unknown),
         last or 0,
         *left,
