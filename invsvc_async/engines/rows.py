@@ -73,7 +73,8 @@ def send_rows(
 
     Writes to one thing take effect in the order of their rows. A row that is invalid, or whose key has
     another write, is a result, too. So is UNKNOWN. Rows wait for a journal that is away, for 5 minutes. Any
-    other error is raised once the rows under way have ended; sent again, rows that have a verdict replay it.
+    other error is raised once the rows under way have ended, and those behind the row to the same thing are
+    not sent; sent again, rows that have a verdict replay it.
 
     Secrets of new webhooks are in the results once. A result can be lost with its process, so also make the
     client with ``on_secret``.
