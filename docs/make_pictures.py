@@ -190,9 +190,11 @@ def chart(counted: list[tuple[str, int, int]]) -> str:
     key = '<rect x="120" y="6" width="12" height="12" fill="#c96f5e"/>'
     key += '<text x="138" y="17">an ordinary client</text>'
     key += '<rect x="270" y="6" width="12" height="12" fill="#3f8f5b"/><text x="288" y="17">this one</text>'
-    look = 'font-family="sans-serif" font-size="13" fill="#7a8699"'
+    look = 'font-family="sans-serif" font-size="13"'
+    dark = "@media (prefers-color-scheme: dark) { text { fill: #9ca0a5 } }"
+    style = f"<style>text {{ fill: #5a5c63 }} {dark}</style>"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="420" viewBox="0 0 420 {y}" {look}>'
-    return f"{head}{key}{''.join(parts)}</svg>\n"
+    return f"{head}{style}{key}{''.join(parts)}</svg>\n"
 
 
 def list_() -> None:

@@ -3,9 +3,9 @@ Airflow tasks whose writes have one effect, however often Airflow runs them, unt
 
 ``INVSVC_BASE_URL``, ``INVSVC_API_KEY`` and ``INVSVC_JOURNAL=postgresql://…`` are set for the workers.
 
-The key of a write has the ids of DAG, run and task, and what the data call it; not the number of the try,
-nor the index of a mapped task, which changes with the list. A retry goes on with the write. A task that is
-cleared starts over.
+The key of a write has the ids of DAG, run and task, and what the data call it; not the
+number of the try, nor the index of a mapped task, which changes with the list. A retry
+goes on with the write. A task that is cleared starts over.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 An order of Django's ORM and a write that belongs to it, in one transaction.
 
-``INVSVC_BASE_URL=… INVSVC_API_KEY=… python examples/django_orders.py`` stores two, of which one is rolled
-back.
+``INVSVC_BASE_URL=… INVSVC_API_KEY=… python examples/django_orders.py`` stores two, of
+which one is rolled back.
 """
 
 from __future__ import annotations

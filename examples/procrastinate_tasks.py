@@ -3,10 +3,12 @@ Jobs of procrastinate whose writes have one effect, however often it runs them.
 
 ``INVSVC_BASE_URL=… INVSVC_API_KEY=… INVSVC_JOURNAL=postgresql://… procrastinate
 --app=examples.procrastinate_tasks.app worker`` runs a worker, as does ``python -m
-examples.procrastinate_tasks``. ``await register.defer_async(url="https://me.example/17")`` submits a job.
+examples.procrastinate_tasks``.
+``await register.defer_async(url="https://me.example/17")`` submits a job.
 
-The jobs, the queue and the keys are in one database. The key of a write is the id of its job. Tasks have
-names, because the name of a module is another one where it is the program.
+The jobs, the queue and the keys are in one database. The key of a write is the id of
+its job. Tasks have names, because the name of a module is another one where it is the
+program.
 """
 
 from __future__ import annotations

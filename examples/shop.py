@@ -1,8 +1,9 @@
 """
 What the example applications share: customers with a webhook each, and the events of the service.
 
-The environment has ``INVSVC_BASE_URL``, ``INVSVC_API_KEY``, ``EVENTS_KEY`` (the value of the shared header,
-as set in the dashboard) and ``DATABASE_URL``, a PostgreSQL database with the tables of ``tables.sql``.
+The environment has ``INVSVC_BASE_URL``, ``INVSVC_API_KEY``, ``EVENTS_KEY`` (the value of
+the shared header, as set in the dashboard) and ``DATABASE_URL``, a PostgreSQL database
+with the tables of ``tables.sql``.
 """
 
 from __future__ import annotations

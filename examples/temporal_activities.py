@@ -1,12 +1,12 @@
 """
 Activities of Temporal whose writes have one effect, however often Temporal runs them.
 
-``Worker(temporal, task_queue="invoicing", activities=[register], plugins=[invsvc])``, with
-``INVSVC_BASE_URL``, ``INVSVC_API_KEY`` and ``INVSVC_JOURNAL=postgresql://…`` set, and
-``workflow.execute_activity(register, url, retry_policy=AGAIN, …)`` in a workflow.
+``Worker(temporal, task_queue="invoicing", activities=[register], plugins=[invsvc])``,
+with ``INVSVC_BASE_URL``, ``INVSVC_API_KEY`` and ``INVSVC_JOURNAL=postgresql://…`` set,
+and ``workflow.execute_activity(register, url, retry_policy=AGAIN, …)`` in a workflow.
 
-The key of a write is made of the ids of the workflow, its run and the activity, without the attempt: a new
-run of the workflow starts over, unless ``send`` has a ``key``.
+The key of a write is made of the ids of the workflow, its run and the activity, without
+the attempt: a new run of the workflow starts over, unless ``send`` has a ``key``.
 """
 
 from __future__ import annotations

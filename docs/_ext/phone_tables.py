@@ -19,13 +19,16 @@ NARROWEST = 10  # characters of a column
 GAP = 2  # characters between columns
 SHORT = 30  # characters of a cell beside which another one fits
 NUMBER = re.compile(r"[<>≤≥+-]? ?\d.{0,15}")  # with its unit, or a range
+NAME = re.compile(r"[\w.-]+\[\w+\]")  # of a package with an extra
 
 
 def keep_numbers_whole(_app: Sphinx, doctree: nodes.document) -> None:
-    """Mark the cells that are a number; ``pages.css`` keeps them on one line."""
+    """Mark the cells that are a number or a package; ``pages.css`` keeps them on one line."""
     for entry in doctree.findall(nodes.entry):
         if NUMBER.fullmatch(entry.astext()):
             entry["classes"].append("whole")
+        if NAME.fullmatch(entry.astext()):
+            entry["classes"].append("name")
 
 
 def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
