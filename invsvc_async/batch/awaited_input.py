@@ -71,7 +71,7 @@ class AwaitedInput:
     # --- the entries
 
     def read_anew(self, lane: int) -> None:
-        """End the waiting in *lane*: it is now read from its beginning, and shows what still has to wait."""
+        """End the wait of *lane*: a read from its beginning shows what still has to wait."""
         self._waiting.pop(lane, None)
         self._awaited.pop(lane, None)
 

@@ -137,7 +137,7 @@ class Engine:
 
     def _start_next(self) -> Item | None:
         """
-        Return the first ready item, which has a slot from now on, for the task that runs it.
+        Return the first ready item, and take a slot for it.
 
         ``None`` if it has to wait for a slot. An item that is not sent at once needs none yet: one in doubt
         is settled first, and one to whose thing an earlier write may still land waits.

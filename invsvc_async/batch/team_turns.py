@@ -101,7 +101,7 @@ class ReadyItems:
         return None
 
     def take(self, item: Item) -> None:
-        """Note that *item*, which is the first, is under way. It is another team's turn then."""
+        """Note that *item*, the first, is under way, so that the next turn is of another team."""
         team = team_of(item)
         queue = self._queues[team]
         queue.popleft()

@@ -300,7 +300,7 @@ class KeyedRun(msgspec.Struct, eq=False):
         return entry
 
     def _fill(self, entry: Entry) -> None:
-        """Set the fields of *entry* that the run knows, one by one: as arguments, they take longer."""
+        """Set the fields of *entry* that the run knows, one by one, because arguments take longer."""
         entry.seq = self.seq
         entry.place = self.place
         entry.thing = self.thing

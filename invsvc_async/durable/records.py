@@ -303,7 +303,7 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
 def error_in(
     record: VerdictRecord, verdict: Verdict, operation: str | None
 ) -> InvsvcError | None:
-    """Return the error of an outcome; of one that is REFUSED there is always one."""
+    """Return the error of an outcome; a REFUSED outcome always has one."""
     error = error_of(record.error)
     if error is not None or verdict is not Verdict.REFUSED:
         return error

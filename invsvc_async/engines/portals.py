@@ -50,7 +50,7 @@ def _settings_digest() -> bytes:
 
 
 def _opened(client: Callable[[], Client]) -> Portal:
-    """Return an open portal.  Its process and the other workers of this machine see each other."""
+    """Open a portal.  From then on, this process and other workers of the machine see each other."""
     portal = Portal(client).__enter__()
     try:
         portal.enter(present(portal.client))

@@ -125,7 +125,7 @@ class RowSender(Generic[R]):
         return self._has_more_rows and len(self._under_way) < self._most
 
     def _start_next(self, rows: Iterator[R]) -> RowResult | None:
-        """Start the next row, if there is one. Return its result if it is invalid."""
+        """Start the next row, if there is one. Return the result of an invalid row."""
         try:
             row = next(rows)
         except StopIteration:

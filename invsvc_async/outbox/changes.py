@@ -57,7 +57,7 @@ class VerdictChanges:
         await set_within(changed, _POLL)
 
     def note_stored(self) -> None:
-        """Note that verdicts were stored: wake the waits of this process, and soon those of others."""
+        """Note that verdicts were stored: wake the waits here, and soon the waits of other processes."""
         self.wake()
         self._stored.set()
 

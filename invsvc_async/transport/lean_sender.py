@@ -73,7 +73,7 @@ class LeanResponse:
         self._connection = connection
 
     def close(self) -> None:
-        """Keep the connection for other requests if all of request and answer went over it; else close it."""
+        """Keep the connection for other requests if request and answer went over it whole; else close it."""
         self.closed = True
         if self.content.is_eof() and self._gate.is_all_sent():
             self._connection.release()  # which closes it if the service said so, or sent more
