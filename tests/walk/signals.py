@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import FrameType
 
     from tests.walk.program import End
+
+
+_NOP: Final = dis.opmap["NOP"]
 
 
 class SoftLimitError(Exception):
@@ -52,10 +56,20 @@ class Signal:
     def _line(self, frame: FrameType, event: str, _arg: object) -> Any:
         if event == "line" and not self.place:
             self._left -= 1
-            if self._left <= 0:
+            if self._left <= 0 and not _does_nothing(frame):
                 self.place = f"{self._end}:{frame.f_lineno}"
                 raise SoftLimitError(self.place)
         return self._line
+
+
+def _does_nothing(frame: FrameType) -> bool:
+    """
+    Return whether the line that is about to run is one such as ``try:``.
+
+    Python handles signals at calls, jumps back and starts of functions. Behind an ``await``, none can come
+    before the block is entered.
+    """
+    return frame.f_code.co_code[frame.f_lasti] == _NOP
 
 
 @contextmanager
