@@ -344,6 +344,8 @@ async def test_intent_that_the_journal_has_from_another_process(service, shared)
     service.script("webhooks.update", "reset")
     service.script("webhooks.get", "pass", *["503"] * 200)
     short = attrs.evolve(POLICY, deadline=1.0)
+    # otherwise it is sent again only within two seconds
+    at_leisure = attrs.evolve(POLICY, clock_band=120.0)
     async with client_of(service, journal=shared, reconcile=short) as client:
         left = await client.webhooks.update(hook, description="new").outcome()
     assert left.verdict is Verdict.UNKNOWN
@@ -351,7 +353,7 @@ async def test_intent_that_the_journal_has_from_another_process(service, shared)
         for _ in range(2):  # the second one knows no more of it than the first
             service.scripts["webhooks.get"].clear()
             with pytest.raises(JournalError, match=r"client\.recover\(\) takes over"):
-                await client.resume(attrs.evolve(left.intent, policy=POLICY))
+                await client.resume(attrs.evolve(left.intent, policy=at_leisure))
         assert service.arrivals("webhooks.update") == 1
         service.script("webhooks.get", *["503"] * 200)
         [again] = await recovered(client)

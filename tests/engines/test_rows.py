@@ -48,7 +48,7 @@ from tests.engines.programs import ROOT, example_of, output_of, program_of
 from tests.engines.rows_child import rows_of
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
-from tests.support.inside import journal_of
+from tests.support.inside import journal_of, store_beneath
 from tests.support.waiting import until
 
 LONG = 120.0  # s that nothing here takes
@@ -552,23 +552,24 @@ def names_of(service):
     return [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
 
 
-async def test_order_while_the_database_is_away(service, monkeypatch):
+async def test_order_while_the_database_is_away(service):
     """Rows that wait for it keep their places: no later row to the same thing passes them."""
-    # reaches: ten seconds otherwise, after which writes other than rows give up
-    monkeypatch.setattr("invsvc_async.durable.store.postgres._TO_WRITE", 0.3)
     service.latency = 0.02
     journeys = [service.seed_journey()["id"] for _ in range(3)]
     given = [{**row, "journey": journeys[at % 3]} for at, row in enumerate(rows(60))]
     results = {}
 
     def send(make):
-        for result in send_rows(given, renames, key="order", client=make):
-            results[result.key] = result
+        with portal_of(make, keep=False) as lent:
+            # ten seconds otherwise, after which writes other than rows give up
+            store_beneath(lent.portal.client).patience = 0.3
+            for result in send_rows(given, renames, key="order", client=make):
+                results[result.key] = result
 
     async with database_proxy() as proxy:
         make = made(service, f"{proxy.address}&namespace=cut&silence=4")
         sending = asyncio.create_task(asyncio.to_thread(send, make))
-        await until(lambda: len(results) > 10)
+        await until(lambda: len(results) > 10 or sending.done())
         proxy.cut()
         await asyncio.sleep(1.5)  # real: longer than other writes wait
         await proxy.open()
