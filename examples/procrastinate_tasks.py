@@ -1,9 +1,9 @@
 """
 Jobs of procrastinate whose writes have one effect, however often it runs them.
 
-``INVSVC_BASE_URL=… INVSVC_API_KEY=… INVSVC_JOURNAL=postgresql://… procrastinate
---app=examples.procrastinate_tasks.app worker`` runs a worker, as does ``python -m
-examples.procrastinate_tasks``.
+``PYTHONPATH=. INVSVC_BASE_URL=… INVSVC_API_KEY=… INVSVC_JOURNAL=postgresql://…
+procrastinate --app=procrastinate_tasks.app schema --apply`` makes its tables, once;
+``worker`` in the place of ``schema --apply`` runs a worker.
 ``await register.defer_async(url="https://me.example/17")`` submits a job.
 
 The jobs, the queue and the keys are in one database. The key of a write is the id of

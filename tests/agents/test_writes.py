@@ -187,7 +187,7 @@ async def test_superseded(service, tmp_path, secrets):
     journal = str(tmp_path / "calls.db")
     hook = service.seed_webhook().id
     service.script("webhooks.update", "reset")
-    service.script("webhooks.get", "pass", "pass", *["gone 404"] * 3)
+    service.script("webhooks.get", "pass", "pass", *["gone 404"] * 50)
     async with connected(service, journal, secrets, reconcile=policy) as agent:
         call = {"webhook": hook, "description": "mine", "key": "rename"}
         said = facts(await agent.call_tool("webhooks_update", call))
