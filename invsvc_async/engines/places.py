@@ -94,7 +94,7 @@ class RowPlace:
     def __init__(self, places: RowPlaces) -> None:
         self._places = places
         self.behind: RowPlace | None = None
-        self.has_started = asyncio.Event()
+        self.has_started: asyncio.Event = asyncio.Event()
         self.has_failed: bool = False
         self._is_held = False
         self._is_sending = False
