@@ -92,10 +92,6 @@ class ClientJournal:
         """Open the journal, as :meth:`JournalLife.open`, with the same errors; nothing if it is open."""
         await self.life.open()
 
-    def wait_for_database(self, patience: float) -> None:
-        """Let writes wait for *patience* s while the database is away; see JournalLife."""
-        self.life.wait_for_database(patience)
-
     async def start(self) -> None:
         """Open the journal; go on without its database if that is away, and the address allows it."""
         await self.life.start()

@@ -102,7 +102,7 @@ class JournalLife:
 
     def wait_for_database(self, patience: float) -> None:
         """
-        Let writes wait for *patience* s, from now on, while the database is away; ten are usual.
+        Set the time for which writes wait for a database that is away to *patience* s; ten are usual.
 
         A write that waits keeps its place before others to the same thing; after an error it has none.
         """

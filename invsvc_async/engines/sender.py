@@ -80,7 +80,7 @@ class RowSender(Generic[R]):
         self._view = portal.client._view  # noqa: SLF001 - the package's own
         check_journal(portal.client, several=settings.several)
         journal: Any = self._view.core.writes.journal  # any: of the engine's own client
-        journal.wait_for_database(AWAY)
+        journal.life.wait_for_database(AWAY)
         self._places = lent.places_for(settings.concurrency, settings.rate)
         self._most = AHEAD * settings.concurrency
         self._under_way: dict[Future[RowResult], AnyWrite] = {}
@@ -167,7 +167,7 @@ class RowSender(Generic[R]):
         future.add_done_callback(self._ended.put)
 
     def _put_behind_earlier(self, place: RowPlace, write: AnyWrite) -> None:
-        """Let the row of *write* follow the one before to the same thing, if that is under way."""
+        """Note which row under way comes before that of *write*, to the same thing; keep its place."""
         thing = changed_by(write._spec)  # noqa: SLF001 - as above
         if thing is not None:
             place.behind = self._latest.get(thing)
