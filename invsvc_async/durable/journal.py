@@ -88,6 +88,16 @@ class ClientJournal:
         """Make this the journal of the client of *core*."""
         self.life.core = core
 
+    def wait_for_database(self, patience: float) -> None:
+        """
+        Set the time for which writes wait for a database that is away to *patience* s; ten are usual.
+
+        A write that waits keeps its place before others to the same thing; after an error it has none.
+        """
+        self._store.patience = patience
+        if self.life.own is not None:
+            self.life.own.leases.patience = patience
+
     async def open(self) -> None:
         """Open the journal, as :meth:`JournalLife.open`, with the same errors; nothing if it is open."""
         await self.life.open()

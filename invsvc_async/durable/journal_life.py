@@ -47,7 +47,6 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 _AGAIN: Final = (
     1.0  # s before the second try to open; each pause is twice the one before
 )
-_PATIENCE: Final = 10.0  # s that a write waits for a database that is away
 _SELDOM: Final = 30.0  # s at most between tries to open
 _SILENT: Final = "Writes wait until this process has given a sign of life again."
 
@@ -74,7 +73,6 @@ class JournalLife:
         self.core: ClientCore | None = None
         self.opened: float = 0.0  # local s
         self.own: OwnLane | None = None
-        self._patience = _PATIENCE
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the first opening
         self._opening: asyncio.Task[None] | None = None
         self._away: JournalError | None = None
@@ -99,18 +97,6 @@ class JournalLife:
         ``inf`` if processes share the journal: there is no such time.
         """
         return inf if self._store.is_shared else self.opened
-
-    def wait_for_database(self, patience: float) -> None:
-        """
-        Set the time for which writes wait for a database that is away to *patience* s; ten are usual.
-
-        A write that waits keeps its place before others to the same thing; after an error it has none.
-        """
-        self._patience = patience
-        if not isinstance(self._store, SqliteStore):
-            self._store.patience = patience
-        if self.own is not None:
-            self.own.leases.patience = patience
 
     async def open(self) -> None:
         """
@@ -196,7 +182,7 @@ class JournalLife:
                 self._unclosed = weakref.finalize(self, self._store.abandon)
                 self._unclosed.atexit = False
             await self._store.open_for(self.core, same_mode=False)
-            own = await OwnLane.made(self._store, self.core, self._patience)
+            own = await OwnLane.made(self._store, self.core)
             if not self._store.is_shared:
                 await self._left.take(own.lane, None)
         except BaseException:

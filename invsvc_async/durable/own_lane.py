@@ -37,16 +37,10 @@ class OwnLane:
         self._making = asyncio.Lock()
 
     @classmethod
-    async def made(
-        cls, store: Store, core: ClientCore | None, patience: float
-    ) -> OwnLane:
-        """
-        Store the first sign of life of this process, and make its lane.
-
-        A write waits for a database that is away for *patience* s.
-        """
+    async def made(cls, store: Store, core: ClientCore | None) -> OwnLane:
+        """Store the first sign of life of this process, and make its lane."""
         clock = SystemClock() if core is None else core.clock
-        leases = Leases(store, clock, patience=patience)
+        leases = Leases(store, clock, patience=store.patience)
         await leases.forget_the_dead()
         await leases.beat()
         return cls(store, core, leases, await _new_lane(store, core, leases))

@@ -80,7 +80,7 @@ class RowSender(Generic[R]):
         self._view = portal.client._view  # noqa: SLF001 - the package's own
         check_journal(portal.client, several=settings.several)
         journal: Any = self._view.core.writes.journal  # any: of the engine's own client
-        journal.life.wait_for_database(AWAY)
+        journal.wait_for_database(AWAY)
         self._places = lent.places_for(settings.concurrency, settings.rate)
         self._most = AHEAD * settings.concurrency
         self._under_way: dict[Future[RowResult], AnyWrite] = {}

@@ -106,6 +106,7 @@ class SqliteStore:
     starts_away: bool = False  # A file is there, or cannot be used.
     marks: int = 0  # That the file was restored is only found at its opening.
     hurried = nullcontext  # A file answers soon, so nothing has to be given up early.
+    patience: float = inf  # A file is not away: nothing waits for it.
 
     def __init__(self, path: str | Path, how: Opening) -> None:
         # The file has one owner, also if it is opened through links.
