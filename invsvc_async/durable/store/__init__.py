@@ -3,8 +3,9 @@ The store of writes under client journals, batches and outboxes, in SQLite and P
 
 All SQL of its tables is in this folder, and nowhere else.  What is outside asks for operations: functions of
 a store, which return named types.  Some are *scripts*, which ``store.run`` runs in one transaction, and again
-if the reply about that was lost.  ``storage/dialect`` explains them, and the words in braces in statements.
-Those that a store has chosen are in ``schemas`` (``dialect_in``) and ``sqlite`` (``DIALECT``).
+if the reply about that was lost.  Others run one statement by ``store.rows``, or select by ``store.entries``.
+``storage/dialect`` explains scripts, and the words in braces in statements.  The words that a store chooses
+are in ``schemas`` (``dialect_in``) and ``sqlite`` (``DIALECT``).  Columns of an entry: ``durable/entry.py``.
 
 =====================  ================================================================================
 what is asked for      file: operations
@@ -43,9 +44,10 @@ lane sends an entry.  The lanes ``FREED`` and ``ENDED`` have no row (``condition
 ================  ================  ================================================  ==================
 state             ``state``         other columns                                     left by
 ================  ================  ================================================  ==================
-waiting           TO DO             ``done_at`` NULL; a lane without an owner, or     own, forget
-                                    for a key ``FREED`` or ``ENDED``
-waiting, aside    TO DO             ``done_at`` NULL; the lane -1 - n; ``due_at``     come back, forget
+waiting           TO DO             ``done_at`` NULL; a lane without an owner, or     own, finish,
+                                    for a key ``FREED`` or ``ENDED``                  forget
+waiting, aside    TO DO             ``done_at`` NULL; the lane -1 - n; ``due_at``     come back, finish,
+                                                                                      forget
 owned             TO DO             ``done_at`` NULL; a lane with an owner            send, finish,
                                                                                       release, set aside,
                                                                                       forget
@@ -81,7 +83,7 @@ enter       of the input of a batch               adding: ``_ADD``
 own         all of a lane                         lanes: ``_TAKE_LANES``, ``_NEW_LANE``
             of one key                            claims: ``_MOVE_ENTRY``
             without keys, of lanes taken over     lanes: ``_MOVE_REST``
-send        of a lane                             puts: ``_PUT_IN_DATABASE``; in a file ``_PUT_IN_FILE``
+send        of a lane; of a key that is next      puts: ``_PUT_IN_DATABASE``; in a file ``_PUT_IN_FILE``
             of a key that was not next            order: ``_BEGIN``
             of a write without a key              puts: ``_PUT_BY_KEY``
 take back   provably not sent; becomes TO DO      as send, with that state.  When it is released, too:
@@ -99,11 +101,14 @@ release     of one key                            claims: ``RELEASE``, ``_RELEAS
             of keys, of lanes taken over          lanes: ``_MOVE_KEYED``
 set aside   behind others that wait               due: ``_MOVE_ASIDE``
 come back   due                                   due: ``_COME_BACK``
+            before its time: what it was behind   due: ``_MAKE_DUE``, then ``_COME_BACK``
+            is gone
 reopen      of one key, by its next run           claims: ``_REOPEN_SEEN``
             by ``retry``                          reopening: ``_REOPEN_CHOSEN``; of keys, then
                                                   ``_FREE_REOPENED``
             for another finding of a person       findings: ``_OPEN_AGAIN``
-forget      dropped: nothing was sent             deleting: ``_DROP``
+forget      dropped: nothing was sent; or done,   deleting: ``_DROP``
+            but not in a batch
             pruned                                deleting: ``_PRUNE``; to keep the key, ``_EMPTY``
             without a key, told                   unkeyed: ``_REMOVE``; in a file whose event loop is
                                                   closed, sqlite: ``_FORGET_KEYS``
@@ -112,7 +117,9 @@ forget      dropped: nothing was sent             deleting: ``_DROP``
 ==========  ====================================  =====================================================
 
 A reopened entry is as one that has entered, but its ``intent`` has what was sent before.  By ``retry`` in a
-batch or an outbox, it is TO DO even after UNKNOWN, and its next owner sees in ``intent`` what to settle.
+batch or an outbox, it is TO DO even after UNKNOWN, and its next owner sees in ``intent`` what to settle.  So
+a person may finish an entry that waits: one that was reopened so, or one of an older copy of the store, which
+does not know what was sent since.
 
 Which guards they have
 ======================
@@ -123,8 +130,10 @@ Which guards they have
   ``_BEGIN``, ``_DIGEST``, ``_MOVE_ENTRY``, ``_MOVE_REST``, ``_MOVE_ASIDE`` and ``_COME_BACK``.
 - In a file, the process that has the lock of the file has all lanes for as long as the file is open.  So
   ``_PUT_IN_FILE`` only checks that the entry is open.
-- A release of one key checks the token without a lock: it gives away what another process would only take.  A
-  reopening of one key compares the verdict that was seen, and ``_REMOVE`` the lane: its verdict was told.
+- A release of one key checks the token without a lock.  A process that takes over the lane at that moment
+  sends nothing from it, but first moves its entries, those of keys to where any run may take them.  So the
+  release does no more than that.
+- A reopening of one key compares the verdict that was seen, and ``_REMOVE`` the lane: its verdict was told.
 - ``_PUT_IN_DATABASE`` compares the key, too, because a connection may find an older copy of the database, in
   which a number is another entry's.  A file is compared with the one that was opened (``SameFile``).
 - ``_PUT_IN_DATABASE`` accepts an end that is stored already, because a reply may be lost.  A file answers
