@@ -1,7 +1,8 @@
 """
 What the columns of an entry say, as the conditions that statements share; the states are in ``__init__``.
 
-Each stands after the name of a row: ``e.{OPEN}``.  Migrations repeat the texts, because they never change.
+Each stands after the name of a row: ``e.{OPEN}``.  Migrations repeat the texts, because a migration that was
+released never changes.
 
 ``lane`` says who may send an entry, and whether its time has come.  Only a number above 0 is a row of
 ``lanes``, with an owner.

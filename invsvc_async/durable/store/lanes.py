@@ -5,10 +5,14 @@ Who takes a lane sets its own token on it, under a lock on the lane's row.  In P
 entry checks the token under that lock, so after a take-over, the puts of the previous owner are rejected.  In
 a file there is no take-over while a process has it open: puts rely on the lock of the file.
 
-All writes to one thing are in one lane, so its owner alone keeps their order.  An owner for each entry, taken
-with ``FOR UPDATE SKIP LOCKED``, was tried instead: PostgreSQL 18, 300,000 waiting entries, four processes,
-200 entries a fetch.  With 50,000 things, a fetch costs 4 ms of the server instead of 0.9.  With ten things it
-costs 1.1 s instead of 0.4 ms: each fetch looks again at all entries behind one that another process has.
+In a batch or an outbox, all writes to one thing are in one lane, so the owner of the lane alone keeps their
+order.  In the journal of a client, each process has a lane of its own, with the keys that it runs, so writes
+to one thing may be in several lanes: there ``order`` keeps their order.
+
+For a batch or an outbox, an owner for each entry was tried instead, taken with ``FOR UPDATE SKIP LOCKED``, on
+PostgreSQL 18, with 300,000 waiting entries, four processes, and 200 entries a fetch.  With 50,000 things, a
+fetch costs 4 ms of the server instead of 0.9.  With ten things it costs 1.1 s instead of 0.4 ms: each fetch
+looks again at all entries behind one that another process has.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
+# Several transactions of the owner may have this lock at once.  Who takes or ends the lane waits for them.
 LOCK_IF_OWNED: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 _NEW_LANE: Final = (
     "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"

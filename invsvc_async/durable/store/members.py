@@ -57,7 +57,8 @@ UPDATE {s}members SET sends = -1, hungry = 0, seen = {now}, status = coalesce({a
     WHERE name = {arg 1 text}
 """
 _DELETE_MEMBER: Final = "DELETE FROM {s}members WHERE name = $1"
-# Members that are gone for good, and of which nothing is left.
+# Members that have been silent, or have ended, for over a day.  A member that lanes still name is dead, too,
+# but is kept, so that people see whose those lanes are (``owner_of`` in ``lists``).
 _FORGET_DEAD: Final = """
 DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
     AND NOT EXISTS (SELECT 1 FROM {s}lanes l WHERE l.owner LIKE {s}members.name || '.%')
@@ -86,8 +87,9 @@ class Others(NamedTuple):
     """
     The facts about the processes of a store that a process finds when it gives a sign of life.
 
-    ``mine`` are the tokens of the process that still own lanes.  ``send`` is how many processes send,
-    ``hungry`` how many others are hungry.  ``ahead`` are signs of life in the future.
+    ``mine`` are the tokens of the process that still own lanes.  ``send`` is how many processes send, at
+    least 1, because lanes are divided by that number.  ``hungry`` is how many others have nothing to send.
+    ``ahead`` are signs of life in the future.
     """
 
     mine: set[str]
