@@ -87,7 +87,9 @@ _VALUES_IF_NEXT: Final = ", ".join(
 #
 #     turn    makes the commit wait for the disk
 #     whole   is_whole: the database has all keys, since it was not restored from a copy.  Otherwise no write
-#             is next, because this connection may be the first one to the copy, and the run looks only then
+#             is next.  A run looks for the mark of a copy before it claims.  But this connection may be the
+#             first one to the copy: then the mark was only set when it was opened.  A run whose write is not
+#             next looks for the mark once more before it sends
 #     owned   the lane, if it is still this process's; it stays so until the commit
 #     new     what is given under keys that have no entry, if the lane is owned
 #     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries
@@ -391,7 +393,7 @@ async def reopen_seen(store: Store, entry: Entry, state: State, lane: int) -> bo
     Reopen *entry*, which is done, in *state* and *lane*, for the next run of its key.
 
     Return ``False`` if the entry has changed since it was seen.  Whether this process still owns *lane* is
-    not checked: if nobody does, the entry is free for any run.
+    not checked: if nobody does, the entry is free for any run, and what this process puts of it is refused.
     """
     values = entry.seq, entry.verdict, entry.done_at, int(state), lane
     return bool(await store.rows(_REOPEN_SEEN, *values))

@@ -276,7 +276,8 @@ def _begin(
     yield _LOCK_THING, (entry.thing,)
     turn = yield from _turn_of(entry, silence, passed, creates=creates)
     if turn is not Turn.BEGUN:
-        # Since an earlier run of this script, a living process may have got what comes before.
+        # An earlier run of this script may have stored the send, and only its reply was lost.  Since then, a
+        # living process may have taken over a write that comes before.
         as_stored = (entry.seq, lane.number, entry.intent)
         [(has_begun,)] = yield _HAS_BEGUN, as_stored
         return Turn.BEGUN if has_begun else turn
