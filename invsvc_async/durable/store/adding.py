@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 SELECT_KNOWN: Final = (
     "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
 )
-# Processes take numbers in turn, so that the order of numbers is that of the commits.  A file has one writer,
-# which takes them from SQLite's own table; the row is not there before the first entry.
+# Processes take numbers in turn, so that the order of numbers is that of the commits.  Otherwise a lane
+# could be read beyond the place of an entry that is committed later, and the entry stay unread for a while.
+# A file has one writer, which takes numbers from SQLite's own table; the row is not there before the first
+# entry.
 _NUMBERS: Final = """
 {postgres}WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('{s}entries')) AS done)
     SELECT nextval('{s}entries_seq_seq') FROM turn CROSS JOIN generate_series(1, {arg 1 bigint})

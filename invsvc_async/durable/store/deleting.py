@@ -107,7 +107,7 @@ def drop(
     entry = yield from may_drop(key, done=done, seen=seen)
     if entry is None:
         return None
-    # Only batches count their entries, and in a batch it has no verdict.
+    # Only batches count their entries, and what is dropped from a batch has no verdict.
     yield from change_counts({(State.TO_DO, "", 0): -1})
     yield _DROP, (entry.seq,)
     yield DELETE_UNHEARD, ([entry.seq],)
@@ -142,7 +142,8 @@ def prune(
     """
     Delete the entries *seqs* that ``old_entries`` still finds; return their numbers.
 
-    With *empties*, their keys, digests and verdicts stay.
+    With *empties*, as in a batch, their keys, digests and verdicts stay.  Only batches count entries, so no
+    count changes.
     """
     gone = yield from not_found(tried, _NOT_PRUNED)
     for some in slices(seqs, MOST):

@@ -131,9 +131,11 @@ def lock_things(schema: str, keys: Sequence[str]) -> Script[None]:
     """
     Lock the things of the entries of *keys*, as transactions of the application do in PostgreSQL.
 
-    What a transaction of the application that is under way has enqueued has its number already, so the end of
-    that transaction is waited for.  Only briefly: this one holds locks meanwhile, and if both wait for each
-    other, PostgreSQL may end that of the application.  If it takes too long, the script fails, and is run
+    A retry that puts the entries at the end of the order does so first.  What a transaction of the
+    application that is under way has enqueued has its number already.  If the retry was sent before that
+    transaction commits, the retry would overtake what was enqueued.  So the end of the transaction is waited
+    for.  Only briefly: this script holds locks meanwhile, and if the script and the transaction wait for each
+    other, PostgreSQL may end the transaction.  If the wait takes too long, the script fails, and is run
     again.
     """
     things = yield _THINGS, (keys,)

@@ -133,7 +133,10 @@ def reopen_keyed(
     keyed = yield _LOCK_KEYED, (_without(keys, earlier),)
     new = yield from _reopen([key for key, _ in keyed], verdicts, newest=newest)
     found = {each.key for each in new.values()}
-    # The next write to each thing that is claimed must not take itself for next: these come before it.
+    # At the end of the order, reopened writes come before the write to their thing that is claimed next,
+    # which must not take itself for next in the order (``_CLAIM``).  At old places, reopened writes do not
+    # matter: if the write that was claimed last is applied, that one has overtaken them; if not, no claim is
+    # next.
     if newest:
         yield _FORGET_NEWEST, (sorted(found),)
     unknown = {key for key, verdict in keyed if verdict == Verdict.UNKNOWN}

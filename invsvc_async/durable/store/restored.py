@@ -116,7 +116,7 @@ def mark_restored(through: int | None = None) -> Script[None]:
 
 
 def close_restored() -> Script[None]:
-    """Note that the input was read again since the store was restored."""
+    """Note that the search for writes missing in the copy has ended: see ``is_open`` of ``Mark``."""
     mark = yield from marked()
     if mark.is_open:
         yield SET, (FACT, _encode(replace(mark, is_open=False)).decode())
@@ -243,7 +243,8 @@ class Epoch:
     The count of sends of a journal, stored in the journal and in the file at *path* beside it.
 
     Errors call the journal *name*.  A journal that may lack sends is treated as *how* says, and if it is
-    accepted, that is noted in the same transaction.  ``moved`` is about a journal whose file is missing.
+    accepted, that is noted in the same transaction.  ``moved`` only accepts a journal that lacks the file
+    beside it.
     """
 
     _path: Path
