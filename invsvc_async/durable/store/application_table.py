@@ -1,7 +1,7 @@
 """
 The table of an outbox in the application's own SQLite file, into which its transactions insert.
 
-Each function builds a statement with its values; ``outbox/sqlite.py`` runs it on a connection to that file.
+Most functions build a statement with its values; ``outbox/sqlite.py`` runs it on a connection to that file.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ of those before it does, and is looked at again.  A wrong time delays a write, b
 ``not_before`` is the time that the user gave; ``due_at`` the one at which the entry comes, or came, back into
 its lane.  Both are epoch ms, compared with the clock of the database, or for a file with that of the process.
 
-Only the owner of a lane moves entries, under a lock on the lane's row, and not while it reads lanes.
+Only the owner of a lane moves entries, under a lock on the lane's row, and not while it reads lanes: a read
+that has begun behind the place of an entry that comes back would find only the writes behind that entry, and
+take them for free.
 """
 
 from __future__ import annotations

@@ -172,9 +172,9 @@ async def count(store: Store, chosen: Chosen, most: int) -> Counted:
 
 async def ready_since(store: Store, most: int) -> int | None:
     """
-    Return since when the oldest of *most* open entries that could be sent could be (epoch ms).
+    Return when the first of the open entries could be sent (epoch ms); ``None`` if none can be sent.
 
-    The time for which the user let one wait does not count.
+    At most *most* entries are looked at.  The time for which the user let an entry wait does not count.
     """
     [(since,)] = await store.rows(_READY_SINCE, most)
     return None if since is None else int(since)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.store.postgres import PostgresStore
 
-Store: TypeAlias = "SqliteStore | PostgresStore"  # Both have the same methods.
+# Operations use what both have: ``run``, ``rows``, ``entries``, ``put``, ``open_in``, ``tell`` and ``hear``.
+Store: TypeAlias = "SqliteStore | PostgresStore"
 
 
 # In the query of a journal's address: the namespace of its keys; and the words of a person that another

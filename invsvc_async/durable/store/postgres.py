@@ -421,7 +421,8 @@ class PostgresStore(Pool):
         known_table = None if self._place is None else self._place.get("entries")
         is_of_other_table = bool(found) and known_table not in (None, found[0][-1])
         if is_of_other_table:
-            # New connections check why (``connected``).
+            # The tables were made anew while this connection was open, as by ``pg_restore --clean``.  A new
+            # connection checks whether they are a copy (``connected``).
             await self._pool.expire_connections()
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
@@ -432,7 +433,11 @@ class PostgresStore(Pool):
     async def open_in(
         self, places: Mapping[int, int], held: Sequence[int], each: int
     ) -> list[Entry]:
-        """Return entries that are not done, in their order; not those of *held*."""
+        """
+        Return up to *each* entries of a lane that are not done, in their order, without the entries *held*.
+
+        *places* has, by lane, the place after which to begin.
+        """
         text = _NEXT_OPEN_AND_BEHIND if self.how.kind == "outbox" else _NEXT_OPEN
         asked = [*places], [*places.values()], list(held), each
         while True:
@@ -445,7 +450,7 @@ class PostgresStore(Pool):
             )
             if len(found) == len(rows):
                 break
-            # some were dropped meanwhile, so others are next
+            # some were dropped, ended or moved meanwhile, so others are next
         if behind := {seq for seq, is_behind in rows if is_behind}:
             for entry in found:
                 entry.is_behind = entry.seq in behind

@@ -76,7 +76,7 @@ _IN_USE_OTHERWISE = (
     "PostgreSQL (postgresql://…)."
 )
 _WAS_DROPPED = "was dropped, or is done. Nothing is sent for it."
-# The lock of the file shows that whoever had it before is dead.
+# The lock of the file shows that whoever had it before is dead, and so done with all lanes.
 _FREE_ALL_LANES = "UPDATE lanes SET owner = NULL"
 _FORGET_KEYS = "DELETE FROM entries WHERE key = ?"
 _NEXT_OPEN: Final = (

@@ -5,8 +5,9 @@ The tables of a store of writes, the same in SQLite and PostgreSQL, and how a st
 facts      what holds for the whole store, by name
 commons    common parts of intents, by number
 members    the processes that use it, with their last signs of life; ``sends`` is 1 of those that send, 0 of
-           others, and -1 of those that have ended
-lanes      parts of the store, each with the token of the process that owns it; ``NULL``: nobody does
+           others, and -1 of those that have ended; ``hungry`` is 1 of those that have nothing to send
+lanes      parts of the store, each with the token of the process that owns it; ``NULL``: nobody does.  In the
+           journal of a client, ``credential`` tells that of the client that made the lane
 entries    the writes
 unheard    verdicts that nobody has acknowledged; ``taker`` is the process that gives one.  In the journal of
            a client, instead, the secrets of new webhooks that a process has to return (``Teller`` in claims)
@@ -21,9 +22,11 @@ overtaken.  ``labels`` are those of the user (``noted``).  ``team`` is the one t
 ``""``.  ``not_before`` and ``due_at`` are those of ``due``.
 
 ``lane``, ``done_at`` and ``digest`` say more than their names: see ``conditions``.  ``seq`` identifies an
-entry.  ``place`` is its place in the order of the writes to one thing.  The columns
-that are written at each send (``state``, ``common``, ``intent``) are in no index and no condition of one, and
-the fill factor leaves room on the row's page for its second version, so such an update writes no index (HOT).
+entry.  ``place`` is its place in the order of the writes to one thing.
+
+The columns that are written at each send (``state``, ``common``, ``intent``) are in no index and no condition
+of one, and the fill factor leaves room on the row's page for its second version, so such an update writes no
+index (HOT).
 """
 
 from __future__ import annotations
@@ -89,7 +92,11 @@ class Opening:
 
     @property
     def is_of_credential(self) -> bool:
-        """Whether each credential of a base URL has a store of its own, in PostgreSQL."""
+        """
+        Whether each credential of a base URL has a store of its own, in PostgreSQL.
+
+        Asked of journals and outboxes: a batch is known by its name alone.
+        """
         return self.run_by is not None
 
 
@@ -242,7 +249,8 @@ def upgrade(how: Opening, found: int) -> Script[None]:
 
     Whoever has lanes loses them: a process of the earlier version that was only suspended stores nothing
     more.  What it has sent may still arrive.  So its lanes do not count as released (NULL), but belong to a
-    process that does not live.
+    process that does not live.  A file is not upgraded before such a process is gone, so its opening releases
+    all lanes after that.
     """
     schema = schema_of(counted=how.counted)
     yield "UPDATE {s}lanes SET owner = 'nobody.0' WHERE owner IS NOT NULL", ()

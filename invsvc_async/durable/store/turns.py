@@ -69,6 +69,7 @@ SELECT e.seq FROM {{rows 1 team:text many:bigint}} CROSS JOIN LATERAL (
     ORDER BY place LIMIT given.many
 ) AS e
 """
+# SQLite has no LATERAL, so it is asked for one team at a time; a file has only one lane.
 _NEXT_OF_TEAM_IN_FILE: Final = f"""
 {{sqlite}}SELECT seq FROM ({_first_writes("$1", "$2")}) AS looked WHERE {_IS_FIRST} ORDER BY place
 """
