@@ -17,12 +17,13 @@ import random
 import re
 import shutil
 import signal
+import sqlite3
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -33,6 +34,8 @@ from invsvc_async.simulator import Faults, Simulator
 from tests.support.database import database
 
 FAULTS = Faults(rate=0.25, reads=0.02, late_up_to=0.3, hang=0.6)
+# s without progress after which the engine itself is helped
+STUCK = 45.0
 # s that naive tasks have after the others: one that is lost with its worker never comes
 NAIVE_PATIENCE = 60.0
 HEAD = (
@@ -81,6 +84,9 @@ class Engine:
     def victims(self, worker: asyncio.subprocess.Process) -> list[int]:
         """Return the processes of which one is killed."""
         return [worker.pid]
+
+    async def help(self) -> None:
+        """Do what whoever operates the engine does when no task has ended for long."""
 
 
 class Celery(Engine):
@@ -221,10 +227,29 @@ class Airflow(Whole):
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "TASKS": tasks,
         }
-        texts = {name: str(value) for name, value in settings.items()}
+        self.settings = {name: str(value) for name, value in settings.items()}
+        await self.start()
+
+    async def start(self) -> None:
         self.program = await self.run(
-            sys.executable, "-m", "airflow", "standalone", **texts
+            sys.executable, "-m", "airflow", "standalone", **self.settings
         )
+
+    async def help(self) -> None:
+        """
+        Start Airflow again, unless a task is running: one that hangs is a fault.
+
+        A task that a process of the LocalExecutor has taken is queued for good if that process is killed before
+        the task starts: ``revoke_task``, by which a task that is queued for too long is given to another
+        process, is not implemented there (Airflow 3.3).  After a restart, the scheduler adopts the task.
+        """
+        with closing(sqlite3.connect(self.folder / "airflow.db")) as own:
+            running = "SELECT count(*) FROM task_instance WHERE state = 'running'"
+            if own.execute(running).fetchone() != (0,):
+                return
+        kill_all(self.program)
+        await self.program.wait()
+        await self.start()
 
 
 def _session(leader: int) -> list[int]:
@@ -235,6 +260,13 @@ def _session(leader: int) -> list[int]:
             if os.getsid(pid := int(folder.name)) == leader:
                 found.append(pid)
     return found
+
+
+def kill_all(leader: asyncio.subprocess.Process) -> None:
+    """Kill a program with all processes that it has started."""
+    for pid in _session(leader.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _command(pid: int) -> str:
@@ -324,9 +356,7 @@ async def run(
             verdicts = Counter(verdict for _, verdict, _ in await _entries(watch))
         finally:
             for child in engine.children:
-                for pid in _session(child.pid):
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                kill_all(child)
                 await child.wait()
             await watch.close()
             if os.environ.get("KEEP_LOG"):
@@ -345,6 +375,21 @@ async def run(
     )  # fmt: skip
 
 
+class Progress:
+    """Whether tasks still end."""
+
+    def __init__(self) -> None:
+        self._done, self._since = 0, time.monotonic()
+
+    def is_stuck(self, done: int) -> bool:
+        """Return whether no task has ended for ``STUCK`` s, now that *done* have; it then begins to count anew."""
+        now = time.monotonic()
+        stuck = done <= self._done and now > self._since + STUCK
+        if stuck or done > self._done:
+            self._done, self._since = done, now
+        return stuck
+
+
 async def _killed(
     engine: Engine,
     watch: asyncpg.Connection,
@@ -359,6 +404,7 @@ async def _killed(
     killed: list[tuple[float, set[str]]] = []
     final: dict[str, str] = {}
     changed = 0
+    progress = Progress()
     while time.monotonic() < until:
         entries = await _entries(watch)
         for key, verdict, _ in entries:
@@ -369,6 +415,8 @@ async def _killed(
             until = min(until, time.monotonic() + NAIVE_PATIENCE)
             if naive >= tasks:
                 break
+        if progress.is_stuck(len(final) + naive):
+            await engine.help()
         await asyncio.sleep(0.25)
         under_way = {key for key, verdict, _ in entries if verdict is None}
         if not under_way or len(killed) >= 20 or chance.random() < 0.5:
