@@ -37,6 +37,10 @@ As a file in the folder of DAGs, with ``INVSVC_BASE_URL``, ``INVSVC_API_KEY`` an
 
 A retry goes on with the write of the task. A task that is *cleared* starts over: it does the write anew. One
 that is cleared while it runs goes on, because its write may be under way.
+
+Airflow itself may leave a task queued for good: one that a process of its LocalExecutor has taken, if that
+process is killed before the task starts (seen in Airflow 3.3). The task runs once the scheduler is started
+again.
 """
 
 from __future__ import annotations
