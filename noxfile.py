@@ -38,6 +38,7 @@ WORKERS = str(min(3 * CORES, 16))  # tests mostly wait, for sockets or a databas
 # workers while coverage is measured, which makes each of them compute more
 TRACED = str(min(2 * CORES, 16))
 PYTEST = ("python", "-m", "pytest", "-q", "--dist", "worksteal")
+SLOWEST = ("--durations=20", "--durations-min=2")
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.needs_version = ">=2025.2.9"
@@ -100,7 +101,8 @@ def tests(session: nox.Session) -> None:
     Run the tests; with ``CI=1`` also the slow and the long ones.
 
     nox's own Python runs all, with a minimum coverage if ``CI`` is set.  The oldest and the newest run what
-    they can affect, and those between what aiohttp and asyncio may do differently there.
+    they can affect, and those between what aiohttp and asyncio may do differently there.  Most slow
+    ones are left out there.
     """
     _install(session, "dev")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step, which is slow on a disk
@@ -120,15 +122,17 @@ def tests(session: nox.Session) -> None:
             few = ("-n", "2")  # a worker's start takes longer than its tests
             session.run(*PYTEST, *few, matrix, env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
-        session.log(f"only run on Python {OWN}: untraced, one_python, types")
+        session.log(f"only run on Python {OWN}: untraced, one_python, types, and slow")
+        session.log("unless aiohttp and asyncio may do it differently: every_python")
         affected = _files_without(session, "untraced", "one_python", "types")
-        _run(session, WORKERS, "not (untraced or one_python or types)", affected)
+        no_matter = "untraced or one_python or types or (slow and not every_python)"
+        _run(session, WORKERS, f"not ({no_matter})", affected)
     else:
         session.log(
             "neither the oldest nor the newest: run only what depends on aiohttp and asyncio"
         )
         every = _files_with(session, "every_python")
-        _run(session, WORKERS, "every_python", every)
+        _run(session, WORKERS, "every_python and not slow", every)
 
 
 def _run(
@@ -138,7 +142,7 @@ def _run(
     session.log("the files are compiled, and each worker imports them")
     session.run("python", "-m", "tests.support.compiling", files)
     session.log("each line ends with the share of the tests that has run")
-    session.run(*PYTEST, "-n", workers, *more, "-m", chosen, files)
+    session.run(*PYTEST, *SLOWEST, "-n", workers, *more, "-m", chosen, files)
 
 
 def _run_traced(session: nox.Session) -> None:

@@ -100,7 +100,7 @@ def selects(expression, markers):
 
 @pytest.mark.parametrize("nox_file", ["1"], indirect=True)
 def test_slow_tests_in_ci(nox_file, tmp_path):
-    """There, the marker `slow` changes nothing: not on any Python, not for the types, and not by its files."""
+    """There, nox's own Python runs slow tests like others, also for the types, and also by their files."""
     whole = {
         str(file.relative_to(ROOT))
         for file in TESTS.rglob("test_*.py")
@@ -108,9 +108,9 @@ def test_slow_tests_in_ci(nox_file, tmp_path):
     }  # fmt: skip
     assert whole
     runs = [
-        *(each for python in nox_file.PYTHONS for each in choices(nox_file, "tests", python, tmp_path)),
+        *choices(nox_file, "tests", nox_file.OWN, tmp_path),
         *choices(nox_file, "types", nox_file.OWN, tmp_path),
-    ]  # fmt: skip
+    ]
     for expression, _ in runs:
         assert [
             markers
@@ -119,6 +119,31 @@ def test_slow_tests_in_ci(nox_file, tmp_path):
         ] == []
     _, files = choices(nox_file, "tests", nox_file.OWN, tmp_path)[0]
     assert whole <= files
+
+
+@pytest.mark.parametrize("nox_file", ["1"], indirect=True)
+def test_other_pythons_in_ci(nox_file, tmp_path):
+    """The oldest and the newest run slow tests of what aiohttp and asyncio do; those between run none."""
+    first, *between, last = nox_file.PYTHONS
+    for python in {first, last} - {nox_file.OWN}:
+        [(expression, _)] = choices(nox_file, "tests", python, tmp_path)
+        assert [
+            markers
+            for markers in COMBINED
+            if selects(expression, markers)
+            != (
+                markers.isdisjoint({"untraced", "one_python", "types"})
+                and ("slow" not in markers or "every_python" in markers)
+            )
+        ] == []
+    for python in {*between} - {nox_file.OWN}:
+        [(expression, _)] = choices(nox_file, "tests", python, tmp_path)
+        assert [
+            markers
+            for markers in COMBINED
+            if selects(expression, markers)
+            != ("every_python" in markers and "slow" not in markers)
+        ] == []
 
 
 @pytest.mark.parametrize("nox_file", ["1"], indirect=True)
