@@ -14,7 +14,12 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from invsvc_async.concurrency.thread_calls import Submission, ThreadCall, close
+from invsvc_async.concurrency.thread_calls import (
+    PULSE,
+    Submission,
+    ThreadCall,
+    close,
+)
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from invsvc_async.client import Client
+    from invsvc_async.writes.result_handover import ResultHandover
 
 __all__ = ["Portal"]
 
@@ -103,7 +109,9 @@ class Portal:
             ConfigurationError: The portal has ended, or belongs to the parent of this process.
         """
         self._check(awaitable)
-        submission = Submission(awaitable, copy_context())
+        handover = _handover_of(awaitable)
+        note_end = None if handover is None else handover.end
+        submission = Submission(awaitable, copy_context(), note_end)
         self._submitted.add(submission)
         submission.future.add_done_callback(
             lambda future: self._has_ended(submission, future)
@@ -234,6 +242,7 @@ class Portal:
             raise _refused(awaitable, _ENDED)
 
     def _waited(self, call: ThreadCall[T]) -> T:
+        handover = _handover_of(call.awaitable)
         try:
             self._soon(partial(self._begin, call))
             call.wait(self._thread)
@@ -242,10 +251,28 @@ class Portal:
         ):  # whatever interrupts the caller: nobody would get the result
             self._soon(call.cancel)
             call.wait(self._thread)
+            if handover is not None:
+                self._fail(handover)
             raise
+        if handover is not None:
+            self._soon(handover.succeed)
         if not call.has_result:
             raise _refused(call.awaitable, _ENDED_MEANWHILE)
         return call.result()
+
+    def _fail(self, handover: ResultHandover) -> None:
+        """Note in the loop that nobody gets the result of a write, and wait for that."""
+        noted = threading.Event()
+
+        def note() -> None:
+            try:
+                handover.fail()
+            finally:
+                noted.set()
+
+        self._soon(note)
+        while self._thread.is_alive() and not noted.wait(PULSE):
+            pass
 
     def _begin(self, call: ThreadCall[T] | Submission[T]) -> None:
         """Begin *call*, in the loop. Cancel it if the loop has stopped: nobody would end it later."""
@@ -293,6 +320,15 @@ class Portal:
             raise
         self._held.push_async_exit(leave)
         return given
+
+
+def _handover_of(awaitable: object) -> ResultHandover | None:
+    """Return the handover of the result of *awaitable*; ``None`` if that is not the result of a write."""
+    if "invsvc_async.writes.write" not in sys.modules:
+        return None  # then there is no write: programs that only read need not load what writes
+    from invsvc_async.writes.result_handover import handover_of
+
+    return handover_of(awaitable)
 
 
 def _not_awaitable(given: object) -> ConfigurationError:

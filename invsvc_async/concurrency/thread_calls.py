@@ -6,11 +6,10 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
     from contextvars import Context
 
 T = TypeVar("T")
@@ -96,11 +95,22 @@ class ThreadCall(Generic[T]):
 
 
 class Submission(Generic[T]):
-    """An awaitable, and the future of its result, which any thread may cancel."""
+    """
+    An awaitable, and the future of its result, which any thread may cancel.
 
-    def __init__(self, awaitable: Awaitable[T], context: Context) -> None:
+    *note_end* is called in the loop once it has ended: with ``False`` if nobody gets the result, because the
+    future was cancelled at the same moment.
+    """
+
+    def __init__(
+        self,
+        awaitable: Awaitable[T],
+        context: Context,
+        note_end: Callable[[bool], None] | None = None,
+    ) -> None:
         self.awaitable: Awaitable[T] = awaitable
         self._context = context
+        self._note_end = note_end
         self._task: asyncio.Task[None] | None = None
         self.future: Future[T] = Future()
 
@@ -108,6 +118,7 @@ class Submission(Generic[T]):
         """Begin it, in the loop, unless it was cancelled."""
         if self.future.cancelled():
             close(self.awaitable)
+            self._end(is_told=False)
             return
         self._task = asyncio.create_task(self._run(), context=self._context)
 
@@ -121,24 +132,32 @@ class Submission(Generic[T]):
             result = await self.awaitable
         except asyncio.CancelledError as error:
             # By itself: if the portal ends, that is told once the loop has ended.
-            if not self._is_being_cancelled():
-                self._settle(error=error)
+            is_told = not self._is_being_cancelled() and self._settle(error=error)
+            self._end(is_told=is_told)
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
-            self._settle(error=error)
+            is_told = self._settle(error=error)
         else:
-            self._settle(result)
+            is_told = self._settle(result)
+        self._end(is_told=is_told)
+
+    def _end(self, *, is_told: bool) -> None:
+        if self._note_end is not None:
+            self._note_end(is_told)
 
     def _is_being_cancelled(self) -> bool:
         return self._task is not None and self._task.cancelling() > 0
 
-    def _settle(self, *result: T, error: BaseException | None = None) -> None:
-        """Set the result or error of the future, unless it was cancelled at the same moment."""
-        with suppress(InvalidStateError):
+    def _settle(self, *result: T, error: BaseException | None = None) -> bool:
+        """Set the result or error of the future; return ``False`` if it was cancelled at the same moment."""
+        try:
             if error is None:
                 self.future.set_result(*result)
             else:
                 self.future.set_exception(error)
+        except InvalidStateError:
+            return False
+        return True
 
     def fail(self, error: Exception) -> None:
         """Set *error* as that of the future, because the loop has ended."""

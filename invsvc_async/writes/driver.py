@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.attempts import answered_at_once
 from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.history import Closed, Done, Read, Send, Tick, Wait
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.answers import Answers
@@ -111,6 +112,7 @@ class Driver(Generic[T]):
         )
         self._begin = begin
         self._has_started = False  # once: from then on, it starts again
+        self._is_unheard = False  # although it has ended: see `leave_unheard`
 
     @property
     def intent(self) -> Intent:
@@ -327,8 +329,27 @@ class Driver(Generic[T]):
 
     def tell_heard(self) -> None:
         """Notify the journal, a little later, that the application has the verdict."""
+        if self._is_unheard:
+            self._is_unheard = False
+            self.core.writes.forget(self.intent.identity)
         if self.run.journal is not None:
             self.run.journal.heard_soon(self.intent.identity)
+
+    def leave_unheard(self) -> None:
+        """
+        Keep the intent in ``client.unsettled``, because the application did not get the verdict.
+
+        Settled, it has this outcome again. A write that had no effect leaves nothing to settle.
+        """
+        outcome = self.outcome()
+        if outcome.replayed or outcome.verdict is Verdict.UNKNOWN:
+            return  # the first is stored, and the intent of the second is there
+        if outcome.verdict in NO_EFFECT:
+            return
+        self._is_unheard = True
+        self.core.writes.keep_ended(outcome.started_as.identity, outcome)
+        # In no line: it has ended, so no later write overtakes it.
+        self.core.leave_unsettled(outcome.intent, None)
 
     def tell_verdict_only(self) -> None:
         """Leave the entry in the journal as it is, but for the verdict; see :class:`RunJournal`."""

@@ -335,6 +335,8 @@ def use_known_verdict(run: WriteRun[T], ended_before: Outcome[Any] | None) -> No
         return
     if ended.verdict in _CERTAIN:
         run.keep(ended)
+        # open still, if nobody got the verdict: see `Driver.leave_unheard`
+        run.core.writes.forget(run.record.intent.identity)
         return
     has_ended_since = ended is not ended_before
     may_be_made_again = has_ended_since and not _only_read(ended)

@@ -97,6 +97,7 @@ class Write(
         "_driver",
         "_gone",
         "_intent",
+        "_is_delivered",
         "_keep_lost",
         "_ran_keyed",
         "_runs",
@@ -119,6 +120,8 @@ class Write(
         self._driver: Driver[T_co] | None = None
         self._ran_keyed = False  # a run under its key has begun, and may have sent it
         self._gone: str | None = None  # why it is not to be sent any more
+        # Whether who awaits it has the result; if that is another thread, `ResultHandover` says so.
+        self._is_delivered = True
         self._awaiters = Awaiters()
         self._runs: TaskRuns[T_co] | None = None  # if it is used as a coroutine
         # Awaited, closed or handed on. Last, since `__del__` warns of a whole write alone.
@@ -195,8 +198,23 @@ class Write(
                     # A signal handler's: the others would wait for ever.
                     awaiters.end_run()
                     raise
-        driver.tell_heard()
+        if self._is_delivered:
+            driver.tell_heard()
         return driver
+
+    def _note_delivered(self) -> None:
+        """Note that the thread that awaits it has the result, if there is one."""
+        self._is_delivered = True
+        driver = self._driver
+        if driver is not None and driver.result.done is not None:
+            driver.tell_heard()
+
+    def _note_undelivered(self) -> None:
+        """Keep the intent in ``client.unsettled`` if there is a result, because nobody has it."""
+        self._is_delivered = True  # to whoever awaits it from here on
+        driver = self._driver
+        if driver is not None and driver.result.done is not None:
+            driver.leave_unheard()
 
     async def _begin(self) -> None:
         """Make the driver of this write, and run it."""
