@@ -137,19 +137,24 @@ async def test_batch_of_a_client_that_has_a_callback_too(service, tmp_path):
     assert ({each.key for each in live}, of_client) == (of_batch.keys(), {})
 
 
-async def test_batch_without_a_callback(service, client, path):
+async def test_batch_without_a_callback(client, journal):
     """The result has it; the journal says that somebody had it, or that nobody did."""
-    async with Batch.open(path, client) as batch:
+    async with Batch.open(journal, client) as batch:
         [live] = await all_of(batch, creates(client, 1))
         async for _unheard in batch.run(creates(client, 2)):
             break  # the second one is given again, and its secret is gone
     assert (live.secret, live.outcome.value.secret is not None) == ("returned", True)
 
-    async with Batch.open(path, client) as batch:
+    async with Batch.open(journal, client) as batch:
         [again] = await all_of(batch, ())
-        stored = [each.secret async for each in batch.results()]
     assert (again.secret, again.secret_lost) == ("lost", True)
-    assert stored[0] == "not stored"
+    async with Batch.open(journal, client) as batch:
+        assert await all_of(batch, ()) == []
+        stored = [each.secret async for each in batch.results()]
+        assert (await batch.summary()).secrets_lost == 1
+        report = plain(await report_of(batch.entries, "run.db"))
+    assert stored == ["not stored", "lost"]
+    assert [each["key"] for each in report["lost_secrets"]] == [again.key]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -54,6 +54,13 @@ _ADD_TO_COUNTS: Final = """
     FROM {rows 1 state:smallint verdict:text flags:smallint many:bigint} WHERE true
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
 """
+# The triggers of a file see no change that leaves the state as it is.
+_ADD_TO_COUNTS_OF_FILE: Final = """
+{sqlite}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
+    SELECT 0, state, verdict, flags, many
+    FROM {rows 1 state:smallint verdict:text flags:smallint many:bigint} WHERE true
+    ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
+"""
 
 
 @attrs.frozen
@@ -275,3 +282,13 @@ def change_counts(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
     ]
     if rows:
         yield _ADD_TO_COUNTS, (rows,)
+
+
+def move_count(
+    before: tuple[int, str, int], after: tuple[int, str, int]
+) -> Script[None]:
+    """Count an entry of a batch as *after* instead of *before*; both have the same state."""
+    if before == after:
+        return
+    yield from change_counts({before: -1, after: 1})
+    yield _ADD_TO_COUNTS_OF_FILE, ([(*before, -1), (*after, 1)],)

@@ -8,11 +8,12 @@ free again if it does not acknowledge them.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.members import SEEN, dead, living, member_of
+from invsvc_async.durable.store.tables import move_count
 from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
+
+
+class DoneAs(NamedTuple):
+    """The number of an entry that is done, its verdict, its outcome as it is stored, and its flags."""
+
+    seq: int
+    verdict: str
+    outcome: str
+    flags: int
 
 
 _AT_ONCE: Final = 200  # verdicts that one statement acknowledges, or frees
@@ -38,6 +48,9 @@ _RELEASE_VERDICTS: Final = """
 UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'
 """
 _ACKNOWLEDGE: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
+_NOTE_LOST: Final = """
+UPDATE {s}entries SET outcome = $2, flags = {arg 3 smallint} WHERE seq = $1 AND outcome = $4 RETURNING seq
+"""
 # The last error of ``on_result`` for a verdict is a fact: its name is this text, the time of the verdict, in
 # epoch ms with so many digits, and the key.
 UNTOLD: Final = "untold "
@@ -90,6 +103,25 @@ async def acknowledge(store: Store, seqs: Sequence[int], taker: str) -> None:
     """Note that the verdicts *seqs*, which *taker* has, need not be given again."""
     for some in slices(seqs, _AT_ONCE):
         await store.rows(_ACKNOWLEDGE, some, taker)
+
+
+async def note_secret_lost(store: Store, before: DoneAs, after: DoneAs) -> None:
+    """
+    Store in a batch that a secret is lost: the outcome *after* in place of *before*.
+
+    If the entry has another outcome by now, that stays.
+    """
+    await store.run(partial(_note_secret_lost, before, after))
+
+
+def _note_secret_lost(before: DoneAs, after: DoneAs) -> Script[None]:
+    values = before.seq, after.outcome, after.flags, before.outcome
+    # an earlier try may have stored it, and its reply was lost
+    if (yield _NOTE_LOST, values):
+        yield from move_count(
+            (int(State.DONE), before.verdict, before.flags),
+            (int(State.DONE), after.verdict, after.flags),
+        )
 
 
 async def forget_errors(store: Store, before: int) -> None:
