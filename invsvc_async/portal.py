@@ -246,6 +246,8 @@ class Portal:
         try:
             self._soon(partial(self._begin, call))
             call.wait(self._thread)
+            if handover is not None:
+                self._soon(handover.succeed)
         except (
             BaseException
         ):  # whatever interrupts the caller: nobody would get the result
@@ -254,8 +256,6 @@ class Portal:
             if handover is not None:
                 self._fail(handover)
             raise
-        if handover is not None:
-            self._soon(handover.succeed)
         if not call.has_result:
             raise _refused(call.awaitable, _ENDED_MEANWHILE)
         return call.result()
