@@ -26,6 +26,7 @@ TESTS = {
                 "tests/engines/test_rows.py",
                 "tests/engines/test_places.py",
                 "tests/engines/test_presence.py",
+                "tests/engines/test_untaken_results.py",
             ],
         ),
     ),
