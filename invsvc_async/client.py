@@ -500,6 +500,8 @@ class Client:
         Nothing is sent before it is awaited. The arguments are those of :meth:`settle`. An intent with a key
         of your own is only settled: its batch or outbox sends it again.
 
+        Without a common journal, resume an intent in one client only: two at once may both send it.
+
         Raises:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
         """
