@@ -92,6 +92,29 @@ async def test_settled_intent_leaves_the_unsettled(service, client):
     assert client.unsettled == ()
 
 
+async def test_settled_again_and_cut_off(service, client):
+    """An intent whose verdict is known is not open again because a run of it was cancelled in the queue."""
+    intent = await cancel_in_flight(
+        client, service, "webhooks.update", "apply, then hang"
+    )
+    assert (await client.settle(intent)).verdict is Verdict.APPLIED
+    service.script("webhooks.update", "hang")
+    newer = client.webhooks.update(intent.path["id"], description="newer")
+    sending = asyncio.create_task(newer.outcome())
+    await service.arrived("webhooks.update", 2)
+    # as a journal has it that another process has sent once more
+    later = attrs.evolve(intent, sent=intent.sent * 2)
+    settling = asyncio.create_task(client.settle(later))
+    await asyncio.sleep(0.02)  # until it waits behind the newer one
+    settling.cancel()
+    await asyncio.wait([settling])
+    assert settling.cancelled()
+
+    assert intent.identity not in {each.identity for each in client.unsettled}
+    sending.cancel()
+    await asyncio.wait([sending])
+
+
 async def test_intent_that_was_never_sent_counts_as_sent(service, client):
     """Outside a journal an intent without sends proves nothing: its create is unknown, for its time is."""
     write = client.webhooks.create(
