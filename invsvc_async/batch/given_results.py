@@ -7,13 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
+from msgspec.structs import replace
 
 from invsvc_async.batch.notices import BEAT
 from invsvc_async.batch.replaced import with_replacements
 from invsvc_async.batch.result import Result, kept_outcome
 from invsvc_async.durable.records import encoded, flags_of, verdict_and_record
 from invsvc_async.durable.results import Consumer
-from invsvc_async.durable.store.verdicts import DoneAs, note_secret_lost
+from invsvc_async.durable.store.verdicts import note_secret_lost
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.leases import Leases
+    from invsvc_async.durable.records import VerdictRecord
 
 
 _PAGE = 128  # unclaimed results that are claimed together
@@ -86,19 +88,19 @@ async def told_again(entry: Entry, entries: BatchEntries) -> Result:
     if not had_secret:
         [result] = await with_replacements(entries, [Result.of(entry, outcome=outcome)])
         return result
-    await _note_lost(entry, entries)
+    await _note_lost(entry, record, entries)
     if outcome is not None:
         outcome = attrs.evolve(outcome, secret="lost")
-    result = Result.of(entry, outcome=outcome)
-    return attrs.evolve(result, secret="lost")
+    return Result.of(entry, record, outcome)
 
 
-async def _note_lost(entry: Entry, entries: BatchEntries) -> None:
+async def _note_lost(
+    entry: Entry, record: VerdictRecord, entries: BatchEntries
+) -> None:
     """Store that nobody has the secret in the result of *entry*: its next reader cannot know that."""
-    verdict, record = verdict_and_record(entry)
-    before = DoneAs(entry.seq, str(verdict), str(entry.outcome), flags_of(record))
+    before = replace(entry, flags=flags_of(record))
     record.had = "lost"
-    after = before._replace(outcome=encoded(record), flags=flags_of(record))
+    after = replace(entry, outcome=encoded(record), flags=flags_of(record))
     with suppress(JournalError):  # the store is away: the result says it all the same
         await note_secret_lost(entries.store, before, after)
 

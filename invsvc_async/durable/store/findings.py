@@ -24,7 +24,7 @@ from invsvc_async.durable.entry import (
 from invsvc_async.durable.store.conditions import is_aside
 from invsvc_async.durable.store.due import make_due_again
 from invsvc_async.durable.store.lanes import LOCK_OWNER, has_other_living_owner
-from invsvc_async.durable.store.tables import change_counts
+from invsvc_async.durable.store.tables import move_count
 from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -161,7 +161,7 @@ def _put_in_place(
     yield _STORE_FINDING, ([(entry.seq, entry.lane, *columns_of(entry))],)
     before = int(seen.state), seen.verdict or "", int(flags)
     after = int(entry.state), str(entry.verdict), entry.flags
-    yield from change_counts({before: -1, after: 1} if before != after else {})
+    yield from move_count(before, after)
     if is_aside(seen.lane):
         yield from make_due_again(entry.thing, entry.place)
     return entry

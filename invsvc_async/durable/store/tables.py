@@ -48,19 +48,18 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-_ADD_TO_COUNTS: Final = """
-{counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
+def _add_to_counts(only: str, part: str) -> str:
+    """Return the statement that adds to the counts of *part*, for the stores that *only* names."""
+    return f"""
+{only}INSERT INTO {{s}}counts AS c (part, state, verdict, flags, many)
     SELECT {part}, state, verdict, flags, many
-    FROM {rows 1 state:smallint verdict:text flags:smallint many:bigint} WHERE true
+    FROM {{rows 1 state:smallint verdict:text flags:smallint many:bigint}} WHERE true
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
 """
-# The triggers of a file see no change that leaves the state as it is.
-_ADD_TO_COUNTS_OF_FILE: Final = """
-{sqlite}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
-    SELECT 0, state, verdict, flags, many
-    FROM {rows 1 state:smallint verdict:text flags:smallint many:bigint} WHERE true
-    ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
-"""
+
+
+_ADD_TO_COUNTS: Final = _add_to_counts("{counted}", "{part}")
+_ADD_TO_COUNTS_OF_FILE: Final = _add_to_counts("{sqlite}", "0")
 
 
 @attrs.frozen
@@ -287,8 +286,13 @@ def change_counts(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
 def move_count(
     before: tuple[int, str, int], after: tuple[int, str, int]
 ) -> Script[None]:
-    """Count an entry of a batch as *after* instead of *before*; both have the same state."""
-    if before == after:
-        return
-    yield from change_counts({before: -1, after: 1})
+    """Count an entry as *after* (state, verdict and flags) instead of *before*, if counts are kept."""
+    if before != after:
+        yield from change_counts({before: -1, after: 1})
+
+
+def move_count_in_file(
+    before: tuple[int, str, int], after: tuple[int, str, int]
+) -> Script[None]:
+    """Do as ``move_count`` in the file of a batch, whose triggers see no change that keeps the state."""
     yield _ADD_TO_COUNTS_OF_FILE, ([(*before, -1), (*after, 1)],)

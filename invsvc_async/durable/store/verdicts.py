@@ -8,12 +8,12 @@ free again if it does not acknowledge them.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.members import SEEN, dead, living, member_of
-from invsvc_async.durable.store.tables import move_count
+from invsvc_async.durable.store.tables import move_count, move_count_in_file
 from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
-
-
-class DoneAs(NamedTuple):
-    """The number of an entry that is done, its verdict, its outcome as it is stored, and its flags."""
-
-    seq: int
-    verdict: str
-    outcome: str
-    flags: int
 
 
 _AT_ONCE: Final = 200  # verdicts that one statement acknowledges, or frees
@@ -105,23 +96,24 @@ async def acknowledge(store: Store, seqs: Sequence[int], taker: str) -> None:
         await store.rows(_ACKNOWLEDGE, some, taker)
 
 
-async def note_secret_lost(store: Store, before: DoneAs, after: DoneAs) -> None:
+async def note_secret_lost(store: Store, before: Entry, after: Entry) -> None:
     """
-    Store in a batch that a secret is lost: the outcome *after* in place of *before*.
+    Store in a batch that a secret is lost: outcome and flags of *after*, an entry that was as *before*.
 
     If the entry has another outcome by now, that stays.
     """
     await store.run(partial(_note_secret_lost, before, after))
 
 
-def _note_secret_lost(before: DoneAs, after: DoneAs) -> Script[None]:
-    values = before.seq, after.outcome, after.flags, before.outcome
+def _note_secret_lost(before: Entry, after: Entry) -> Script[None]:
+    values = after.seq, after.outcome, after.flags, before.outcome
     # an earlier try may have stored it, and its reply was lost
     if (yield _NOTE_LOST, values):
-        yield from move_count(
-            (int(State.DONE), before.verdict, before.flags),
-            (int(State.DONE), after.verdict, after.flags),
+        counted, now = (
+            (int(State.DONE), str(each.verdict), each.flags) for each in (before, after)
         )
+        yield from move_count(counted, now)
+        yield from move_count_in_file(counted, now)
 
 
 async def forget_errors(store: Store, before: int) -> None:
