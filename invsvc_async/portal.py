@@ -14,12 +14,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from invsvc_async.concurrency.thread_calls import (
-    PULSE,
-    Submission,
-    ThreadCall,
-    close,
-)
+from invsvc_async.concurrency.thread_calls import Submission, ThreadCall, close
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from invsvc_async.client import Client
-    from invsvc_async.writes.result_handover import ResultHandover
+    from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["Portal"]
 
@@ -109,8 +104,8 @@ class Portal:
             ConfigurationError: The portal has ended, or belongs to the parent of this process.
         """
         self._check(awaitable)
-        handover = _handover_of(awaitable)
-        note_end = None if handover is None else handover.end
+        write = _begin_handover(awaitable)
+        note_end = None if write is None else write._end_handover  # noqa: SLF001 - the package's own
         submission = Submission(awaitable, copy_context(), note_end)
         self._submitted.add(submission)
         submission.future.add_done_callback(
@@ -242,37 +237,34 @@ class Portal:
             raise _refused(awaitable, _ENDED)
 
     def _waited(self, call: ThreadCall[T]) -> T:
-        handover = _handover_of(call.awaitable)
+        write = _begin_handover(call.awaitable)
         try:
             self._soon(partial(self._begin, call))
             call.wait(self._thread)
-            if handover is not None:
-                self._soon(handover.succeed)
+            if write is not None:
+                self._soon(partial(write._end_handover, True))  # noqa: SLF001 - the package's own
         except (
             BaseException
         ):  # whatever interrupts the caller: nobody would get the result
             self._soon(call.cancel)
             call.wait(self._thread)
-            if handover is not None:
-                self._fail(handover)
+            if write is not None:
+                self._leave_unheard(write)
             raise
         if not call.has_result:
             raise _refused(call.awaitable, _ENDED_MEANWHILE)
         return call.result()
 
-    def _fail(self, handover: ResultHandover) -> None:
-        """Note in the loop that nobody gets the result of a write, and wait for that."""
-        noted = threading.Event()
+    def _leave_unheard(self, write: AnyWrite) -> None:
+        """Note in the loop that nobody gets the result of *write*, and wait for that."""
 
-        def note() -> None:
-            try:
-                handover.fail()
-            finally:
-                noted.set()
+        async def note() -> None:
+            write._end_handover(False)  # noqa: SLF001 - the package's own
 
-        self._soon(note)
-        while self._thread.is_alive() and not noted.wait(PULSE):
-            pass
+        call = ThreadCall(note(), copy_context())
+        self._soon(partial(self._begin, call))
+        call.wait(self._thread)
+        close(call.awaitable)  # not awaited if the loop has ended
 
     def _begin(self, call: ThreadCall[T] | Submission[T]) -> None:
         """Begin *call*, in the loop. Cancel it if the loop has stopped: nobody would end it later."""
@@ -322,13 +314,13 @@ class Portal:
         return given
 
 
-def _handover_of(awaitable: object) -> ResultHandover | None:
-    """Return the handover of the result of *awaitable*; ``None`` if that is not the result of a write."""
+def _begin_handover(awaitable: object) -> AnyWrite | None:
+    """Do as :func:`begin_handover`, which programs that only read need not load."""
     if "invsvc_async.writes.write" not in sys.modules:
-        return None  # then there is no write: programs that only read need not load what writes
-    from invsvc_async.writes.result_handover import handover_of
+        return None  # then there is no write
+    from invsvc_async.writes.result_handover import begin_handover
 
-    return handover_of(awaitable)
+    return begin_handover(awaitable)
 
 
 def _not_awaitable(given: object) -> ConfigurationError:

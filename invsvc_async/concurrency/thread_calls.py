@@ -118,7 +118,7 @@ class Submission(Generic[T]):
         """Begin it, in the loop, unless it was cancelled."""
         if self.future.cancelled():
             close(self.awaitable)
-            self._end(is_told=False)
+            self._note(is_told=False)
             return
         self._task = asyncio.create_task(self._run(), context=self._context)
 
@@ -132,32 +132,34 @@ class Submission(Generic[T]):
             result = await self.awaitable
         except asyncio.CancelledError as error:
             # By itself: if the portal ends, that is told once the loop has ended.
-            is_told = not self._is_being_cancelled() and self._settle(error=error)
-            self._end(is_told=is_told)
+            if self._is_being_cancelled():
+                self._note(is_told=False)
+            else:
+                self._settle(error=error)
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
-            is_told = self._settle(error=error)
+            self._settle(error=error)
         else:
-            is_told = self._settle(result)
-        self._end(is_told=is_told)
+            self._settle(result)
 
-    def _end(self, *, is_told: bool) -> None:
+    def _note(self, *, is_told: bool) -> None:
         if self._note_end is not None:
             self._note_end(is_told)
 
     def _is_being_cancelled(self) -> bool:
         return self._task is not None and self._task.cancelling() > 0
 
-    def _settle(self, *result: T, error: BaseException | None = None) -> bool:
-        """Set the result or error of the future; return ``False`` if it was cancelled at the same moment."""
+    def _settle(self, *result: T, error: BaseException | None = None) -> None:
+        """Set the result or error of the future, unless it was cancelled at the same moment."""
         try:
             if error is None:
                 self.future.set_result(*result)
             else:
                 self.future.set_exception(error)
         except InvalidStateError:
-            return False
-        return True
+            self._note(is_told=False)
+        else:
+            self._note(is_told=True)
 
     def fail(self, error: Exception) -> None:
         """Set *error* as that of the future, because the loop has ended."""

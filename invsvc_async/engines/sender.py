@@ -19,7 +19,6 @@ from invsvc_async.engines.row_keys import key_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.journal import keys_of
-from invsvc_async.writes.result_handover import ResultHandover
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
@@ -85,8 +84,6 @@ class RowSender(Generic[R]):
         self._places = lent.places_for(settings.concurrency, settings.rate)
         self._most = AHEAD * settings.concurrency
         self._under_way: dict[Future[RowResult], AnyWrite] = {}
-        # of creates, whose results have secrets
-        self._handovers: dict[Future[RowResult], ResultHandover] = {}
         self._ended: SimpleQueue[Future[RowResult]] = SimpleQueue()
         self._keys: OrderedDict[str, None] = OrderedDict()  # of the latest rows
         # by thing: the place of its latest row, while that is under way
@@ -165,13 +162,10 @@ class RowSender(Generic[R]):
         keyed: AnyWrite = write._rekeyed(key)  # noqa: SLF001 - the same
         self._put_behind_earlier(place, keyed)
         note = self._note(key)
-        handover = None
         if keyed._spec.creates_webhook:  # noqa: SLF001 - as above
-            handover = ResultHandover(keyed)
+            keyed._begin_handover()  # noqa: SLF001 - as above
         future = self._portal.submit(_run(keyed, key, place, note))
         self._under_way[future] = keyed
-        if handover is not None:
-            self._handovers[future] = handover
         future.add_done_callback(self._ended.put)
 
     def _put_behind_earlier(self, place: RowPlace, write: AnyWrite) -> None:
@@ -208,13 +202,13 @@ class RowSender(Generic[R]):
 
     def _result_of(self, future: Future[RowResult]) -> Iterator[RowResult]:
         """Yield the result of a row that has ended, or note its error."""
-        self._under_way.pop(future).close()
-        handover = self._handovers.pop(future, None)
+        write = self._under_way.pop(future)
+        write.close()
         error = future.exception()
         if error is None:
-            if handover is not None:
+            if write._spec.creates_webhook:  # noqa: SLF001 - the package's own
                 # not earlier: if the iterator is left, nobody has the results that were not taken
-                self._portal._soon(handover.succeed)  # noqa: SLF001 - as above
+                self._portal._soon(partial(write._end_handover, True))  # noqa: SLF001 - the same
             yield future.result()
         elif self._failure is None:
             self._failure = error

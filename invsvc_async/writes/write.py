@@ -96,8 +96,8 @@ class Write(
         "_awaiters",
         "_driver",
         "_gone",
+        "_has_arrived",
         "_intent",
-        "_is_delivered",
         "_keep_lost",
         "_ran_keyed",
         "_runs",
@@ -120,8 +120,8 @@ class Write(
         self._driver: Driver[T_co] | None = None
         self._ran_keyed = False  # a run under its key has begun, and may have sent it
         self._gone: str | None = None  # why it is not to be sent any more
-        # Whether who awaits it has the result; if that is another thread, `ResultHandover` says so.
-        self._is_delivered = True
+        # Whether whoever awaits it has the result.  See `result_handover`.
+        self._has_arrived = True
         self._awaiters = Awaiters()
         self._runs: TaskRuns[T_co] | None = None  # if it is used as a coroutine
         # Awaited, closed or handed on. Last, since `__del__` warns of a whole write alone.
@@ -198,22 +198,27 @@ class Write(
                     # A signal handler's: the others would wait for ever.
                     awaiters.end_run()
                     raise
-        if self._is_delivered:
+        if self._has_arrived:
             driver.tell_heard()
         return driver
 
-    def _note_delivered(self) -> None:
-        """Note that the thread that awaits it has the result, if there is one."""
-        self._is_delivered = True
-        driver = self._driver
-        if driver is not None and driver.result.done is not None:
-            driver.tell_heard()
+    def _begin_handover(self) -> None:
+        """Note that another thread waits for the result, until ``_end_handover``."""
+        self._has_arrived = False
 
-    def _note_undelivered(self) -> None:
-        """Keep the intent in ``client.unsettled`` if there is a result, because nobody has it."""
-        self._is_delivered = True  # to whoever awaits it from here on
+    def _end_handover(self, has_arrived: bool) -> None:  # noqa: FBT001 - as a future tells it
+        """
+        Note, in the event loop, whether the thread that waited has the result, if there is one.
+
+        If not, the intent is in ``client.unsettled``, as that of a write without a verdict is already.
+        """
+        self._has_arrived = True  # for whoever awaits it from here on
         driver = self._driver
-        if driver is not None and driver.result.done is not None:
+        if driver is None or driver.result.done is None:
+            return
+        if has_arrived:
+            driver.tell_heard()
+        else:
             driver.leave_unheard()
 
     async def _begin(self) -> None:
