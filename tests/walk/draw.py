@@ -8,7 +8,7 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.simulator.stores import Stores
-from tests.walk.program import RECENT, Cut, End, Life, Program, Write
+from tests.walk.program import CREATES, RECENT, Cut, End, Life, Program, Write
 from tests.walk.service import IN_PART, LIMITED
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ AS_REMOVED = 0.06  # s after it was heard, or cancelled, an entry is being remov
 DENIED = 0.2  # of the programs: reads are denied
 WAITS = 0.5  # of the processes wait when the service limits their rate
 SETTLES = 0.3  # of the processes with keys settle what their clients have left open
+MARKS = 0.2  # of the processes with keys mark what is UNKNOWN as to be done again
 LATE = 0.4  # of the processes with lost replies notice them late
 RECENTS = (RECENT, RECENT, 3.0, 0.2)  # s
 
@@ -214,7 +215,14 @@ def _with_late_replies(chance: Random, program: Program) -> Program:
 
 
 def _with_settling(chance: Random, program: Program) -> Program:
-    lives = [replace(life, settles=chance.random() < SETTLES) for life in program.lives]
+    lives = [
+        replace(
+            life,
+            settles=chance.random() < SETTLES,
+            marks=chance.random() < MARKS,
+        )
+        for life in program.lives
+    ]
     return replace(program, lives=tuple(lives))
 
 
@@ -299,13 +307,15 @@ def _reduced(program: Program, without: tuple[str, ...]) -> Program:
 def _writes(chance: Random) -> tuple[Write, ...]:
     things = chance.choice((1, 1, 1, 2, 2, 3))
     many = chance.choice((1, 2, 2, 2, 3, 3, 4, 6))
-    kinds: list[Kind] = chance.choices(("rename", "change"), k=things)
+    kinds: list[Kind] = chance.choices(
+        ("rename", "change", "untagged"), (4, 4, 1), k=things
+    )
     found: list[Write] = []
     for number in range(many):
         thing = chance.randrange(things)
         kind = kinds[thing]
         if chance.random() < 0.1:
-            kind = "create"
+            kind = chance.choice(CREATES)
         elif (
             kind == "change"
             and chance.random() < 0.06

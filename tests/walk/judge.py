@@ -36,6 +36,7 @@ from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.batches.judge import ended
 from tests.interleavings.judge import entry_of
 from tests.interleavings.service import SHORT
+from tests.walk.program import CREATES
 from tests.walk.service import RETRY_AFTER
 from tests.walk.signals import SoftLimitError
 from tests.walk.stage import DONE, SLOW
@@ -157,7 +158,7 @@ def _line(stage: WalkStage, key: str) -> str:
     write = stage.program.write(key)
     return (
         f"create {key}"
-        if write.kind == "create"
+        if write.kind in CREATES
         else f"{write.kind == 'rename'} {write.thing}"
     )
 

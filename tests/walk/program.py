@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 Journal = Literal["file", "database"]
 Use = Literal["keys", "batch", "outbox", "writes"]
-Kind = Literal["rename", "change", "create", "remove"]
+# "untagged": a create without a tag, of a webhook that may be taken for that of another create of its URL
+Kind = Literal["rename", "change", "create", "untagged", "remove"]
+CREATES: tuple[Kind, ...] = ("create", "untagged")
 
 How = Literal["kill", "cancel", "close", "drop", "raise", "freeze"]
 Then = Literal["again", "settle", "resume"]
@@ -90,6 +92,8 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     prunes: float | None = None
     # awaits that are cancelled, those of one key one after the other
     cuts: tuple[Cut, ...] = ()
+    # before its work, it marks writes with the verdict UNKNOWN as to be done again
+    marks: bool = False
     bare: bool = False  # its client has no journal
     waits: bool = False  # it waits when the service limits its rate
     resumes: bool = (
@@ -136,6 +140,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
             + (life.prunes is not None)
             + life.recovers
             + life.settles
+            + life.marks
             + life.bare
             + life.waits
             + life.resumes

@@ -164,6 +164,7 @@ def _simpler(life: Life) -> Iterator[Life]:
         "prunes",
         "recovers",
         "settles",
+        "marks",
         "deadline",
         "gap",
         "bare",

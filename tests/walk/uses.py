@@ -15,6 +15,7 @@ from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.batch.sending import Sending
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.key_names import key_in
+from invsvc_async.durable.store.reopening import reopen_keyed
 from invsvc_async.outbox.entries import OutboxEntries
 from invsvc_async.outbox.outbox import Outbox
 from invsvc_async.outbox.postgres import PostgresEnqueuing
@@ -171,6 +172,8 @@ class Keyed(_OfClient):
         async with process.member.client:
             if life.recovers:
                 await self._recover()
+            if life.marks:
+                await self._mark()
             await self._round([*life.keys])
             if life.settles and await self._settle_open():
                 await self._round([*life.keys])
@@ -209,6 +212,15 @@ class Keyed(_OfClient):
             else:
                 stage.note_outcome(self.process, intent.key, begun, outcome)
         return bool(left)
+
+    async def _mark(self) -> None:
+        """Mark what is UNKNOWN as to be done again, as the command line does."""
+        names = [
+            name for (name,) in self.stage.journal.fetch("SELECT key FROM {s}entries")
+        ]
+        change = partial(reopen_keyed, names, [Verdict.UNKNOWN], {}, newest=False)
+        with suppress(*SILENT_ERRORS):
+            await self.store.run(change)
 
     async def _prune(self, pause: float) -> None:
         await asyncio.sleep(pause)

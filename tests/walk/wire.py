@@ -120,7 +120,7 @@ def thing_of(write: Write) -> str:
     match write.kind:
         case "rename":
             return f"/journeys/{journey_id(write.thing)}"
-        case "create":
+        case "create" | "untagged":
             return f"url {url_key(url_of(write.thing))}"
     return f"/webhooks/{hook_id(write.thing)}"
 
@@ -180,9 +180,11 @@ def made_by(member: Member, program: Program, write: Write) -> Any:
             return client.webhooks.update(
                 hook_id(write.thing), description=text, **fields
             )
-        case "create":
+        case "create" | "untagged":
+            if write.kind == "untagged":
+                fields = {"tag": False}
             return client.webhooks.create(
-                url=url_of(write.thing), events=EVENTS, description=text
+                url=url_of(write.thing), events=EVENTS, description=text, **fields
             )
         case "remove":
             return client.webhooks.delete(hook_id(write.thing))
