@@ -138,3 +138,7 @@ def unreadable(key: object, why: object) -> JournalError:
 
 class LostLaneError(JournalError):
     """Another process has taken over the lane of an entry; this process must send nothing for the entry."""
+
+
+class AnotherInDoubtError(JournalError):
+    """A process has another create of the thing that may have been sent, so this one cannot be acquired yet."""

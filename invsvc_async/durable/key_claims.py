@@ -152,6 +152,7 @@ class Claims:
 
         Raises:
             LostLaneError: The lane belongs to another process.
+            AnotherInDoubtError: See ``store/order``.
         """
         is_there_already = entry.lane == lane.number
         if is_there_already:  # by an earlier try, of which only the reply was lost
@@ -171,7 +172,12 @@ class Claims:
         return await in_store.take(self.store, entry, lane, FREED) is not None
 
     async def reopen(self, entry: Entry, state: State, lane: Lane) -> bool:
-        """Reopen *entry*, which is done, in *lane*; return ``False`` if it has changed since."""
+        """
+        Reopen *entry*, which is done, in *lane*; return ``False`` if it has changed since.
+
+        Raises:
+            AnotherInDoubtError: See ``store/order``.
+        """
         reopening = in_store.reopen_seen(self.store, entry, state, lane.number)
         return await self.ends.to_its_end(entry.key, reopening)
 
@@ -194,7 +200,7 @@ class Claims:
             JournalError: The journal cannot be used.
         """
         beginning = begin_in_store(
-            self.store, entry, run.lane, run.passed, creates=run.creates
+            self.store, entry, run.lane, run.passed, run.waits_for
         )
         try:
             return await self.ends.to_its_end(run.name, beginning)

@@ -20,17 +20,25 @@ wait for earlier ones that nobody runs; those are overtaken once it is sent.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from invsvc_async.durable.entry import AnotherInDoubtError
 from invsvc_async.durable.last_writes import close_line, learn, take_claims
 from invsvc_async.durable.store.claims import Abandoned, Finished, Held
 from invsvc_async.durable.store.conditions import ENDED, FREED
-from invsvc_async.durable.store.order import ahead_of, entries_at, unknown_beside
+from invsvc_async.durable.store.order import (
+    ahead_of,
+    entries_at,
+    unknown_beside,
+)
 from invsvc_async.durable.store.states import Left
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.key_claims import Claims
@@ -40,6 +48,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.order import Ahead
     from invsvc_async.durable.stored_keys import StoredKeys
 
+
+T = TypeVar("T")
 
 _LOOK: Final = 0.02  # s between looks whether a run of an earlier write begins
 # s in which it may: a program that runs its keys again may not start with the first one.  For as long, a
@@ -87,6 +97,14 @@ class Queue:
             await self._claims.waits.while_open(self._close_lines(run, run.thing))
         run.waited += clock.now() - begun
 
+    async def in_turn(self, run: KeyedRun, acquire: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of *acquire*, which acquires a create that may have been sent, in its turn."""
+        while True:
+            await self.wait(run)
+            with suppress(AnotherInDoubtError):
+                return await acquire()
+            await self._claims.waits.while_open(asyncio.sleep(_LOOK))
+
     async def _until_none_ahead(self, run: KeyedRun, thing: str) -> Ahead:
         """Wait for the earlier writes to *thing*, in turn; return what is known once there is none."""
         after = 0
@@ -94,7 +112,7 @@ class Queue:
         until = loop.time() + _MOMENT
         while True:
             ahead = await ahead_of(
-                self._store, thing, run.place, after, run.seq, creates=run.creates
+                self._store, thing, run.place, after, run.seq, run.waits_for
             )
             if ahead.key is None:
                 if ahead.is_being_overtaken and loop.time() < until:
@@ -127,6 +145,9 @@ class Queue:
         if found is None or isinstance(found, Finished):
             return False
         if self._runs.has(key):
+            has_its_entry = found.entry.lane == run.lane.number
+            if run.in_doubt and not has_its_entry:
+                return True  # it waits as this one does; whoever acquires its entry first goes first
             await self._runs.until_end(key)
             return False
         match found:
@@ -141,8 +162,8 @@ class Queue:
     async def _is_passed_sent(self, run: KeyedRun, entry: Entry) -> bool:
         """Settle a write that nobody has; pass it over if this client may not read the thing."""
         if await self._left.may_settle(entry, run.options):
-            await self._left.settle(entry.key, run.options)
-            return False
+            outcome = await self._left.settle(entry.key, run.options)
+            return outcome is None  # somebody else has it: `begin` waits for it
         # It is not known here whether its process has ended, so what was sent may arrive for all of its
         # windows.  The entry stays as it is, and `begin` is told not to wait for it.
         intent = await self._stored.intent_in(entry)

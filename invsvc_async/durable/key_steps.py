@@ -30,7 +30,7 @@ A run passes through these methods, each of which adds one thing:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -59,6 +59,8 @@ from invsvc_async.writes.new_intent import intent_of as new_intent, new_tag
 from invsvc_async.writes.starting import new_start
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.key_claims import Claims
     from invsvc_async.durable.key_names import Doubts
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.stored_keys import StoredKeys
     from invsvc_async.writes.spec import WriteSpec
 
+
+T = TypeVar("T")
 
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 _NO_SECRETS = (
@@ -210,7 +214,8 @@ class KeySteps:
         run.own(entry)
         is_unknown = entry.verdict == Verdict.UNKNOWN
         state = State.SENDING if is_unknown else State.TO_DO
-        if not await self.claims.reopen(entry, state, run.lane):
+        reopen = partial(self.claims.reopen, entry, state, run.lane)
+        if not await self._acquire(run, state, reopen):
             run.disown()
             return None
         return await self._go_on(
@@ -222,11 +227,23 @@ class KeySteps:
     ) -> Driver[Any] | Seen | None:
         """Go on with an entry that nobody has; return ``None`` if another run has taken it."""
         run.own(entry)
-        taken = await self.claims.take(entry, run.lane)
+        take = partial(self.claims.take, entry, run.lane)
+        taken = await self._acquire(run, entry.state, take)
         if taken is None:
             run.disown()
             return None
         return await self._go_on(run, spec, entry, sender_gone=taken.is_gone)
+
+    async def _acquire(
+        self, run: KeyedRun, state: State, acquire: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Return the result of *acquire*, which moves an entry in *state* to the lane of *run*."""
+        run.in_doubt = run.creates and state is State.SENDING and run.thing is not None
+        if not run.in_doubt:
+            return await acquire()
+        acquired = await self.queue.in_turn(run, acquire)
+        run.is_next = True  # no other one is sent before it ends
+        return acquired
 
     async def _go_on(
         self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, sender_gone: bool

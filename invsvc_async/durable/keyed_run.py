@@ -21,7 +21,7 @@ from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.last_writes import claim_by, left_by
 from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.store.claims import Claimed, Seen
-from invsvc_async.durable.store.order import Turn
+from invsvc_async.durable.store.order import Turn, WaitsFor
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.kinds import kind_of_write
@@ -89,6 +89,7 @@ class KeyedRun(msgspec.Struct, eq=False):
     secret_by: str | None = None
     # A create that has a thing may be taken for another create of that thing.
     creates: bool = False
+    in_doubt: bool = False  # it creates, and may have been sent before this run
     start: KeyStart | None = None
     seq: int = 0
     place: int = 0
@@ -148,6 +149,13 @@ class KeyedRun(msgspec.Struct, eq=False):
             place=entry.place,
             creates=kind_of_write(BY_NAME[entry.operation]).creates,
         )
+
+    @property
+    def waits_for(self) -> WaitsFor:
+        """Which other writes to its thing it waits for."""
+        if not self.creates:
+            return WaitsFor.EARLIER
+        return WaitsFor.SENT if self.in_doubt else WaitsFor.EARLIER_AND_SENT
 
     def bound(self) -> ClientOptions:
         """Return the options of the driver, whose journal is this run."""

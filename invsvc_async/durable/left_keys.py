@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import AnotherInDoubtError, Entry, LostLaneError, State
 from invsvc_async.durable.key_drivers import drive
 from invsvc_async.durable.keyed_run import KeyedRun
 from invsvc_async.durable.store.claims import Abandoned, Finished
@@ -149,7 +149,7 @@ class LeftKeys:
                 run, entry, sender_gone=sender_gone, reader=reader
             )
             await drive(run, driver)
-        except LostLaneError:
+        except (LostLaneError, AnotherInDoubtError):
             run.lose_entry()
         finally:
             run.let_go()

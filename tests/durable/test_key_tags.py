@@ -11,6 +11,8 @@ from invsvc_async.reconcile.findings import is_unique
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.test_restored import SOON
 from tests.durable.writing import create, cut_off
+from tests.support.inside import store_beneath
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
@@ -21,6 +23,11 @@ def descriptions(service):
         entry.body.get("description")
         for entry in service.ledger.effects("webhooks.create")
     ]
+
+
+async def keys_are_stored(client, many):
+    """Return whether the journal of *client* has so many keys."""
+    return len(await store_beneath(client).entries("e.seq > $1", 0)) == many
 
 
 @pytest.mark.parametrize(
@@ -74,6 +81,69 @@ async def test_lost_answer_of_an_untagged_create(service, address):
             "match",
         ), outcome.explain()
     assert service.arrivals("webhooks.create") == 1
+
+
+async def outcomes_of(*writes):
+    """Run *writes* at the same time, and return their outcomes, which do not wait for each other for ever."""
+    async with asyncio.timeout(20):
+        return await asyncio.gather(*(write.outcome() for write in writes))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_unknown_untagged_creates_that_are_run_again_at_once(
+    service, shared, address, processes
+):
+    """One of them is open at a time, because one that may have been sent is waited for by all others."""
+    place = address if processes == 1 else shared
+    async with (
+        client_of(service, journal=place, timeout=SOON) as one,
+        client_of(service, journal=shared, timeout=SOON) as other,
+    ):
+        clients = (one, one) if processes == 1 else (one, other)
+        for key in "ab":
+            service.script("webhooks.create", "reset")
+            doubtful = create(one, key, tag=False, description=key)
+            outcome = await doubtful.with_policy(deadline=0.05).outcome()
+            assert outcome.verdict is Verdict.UNKNOWN, outcome.explain()
+        again = (
+            create(client, key, tag=False, description=key)
+            for client, key in zip(clients, "ab", strict=True)
+        )
+        outcomes = await outcomes_of(*again)
+    assert {each.verdict for each in outcomes} == {Verdict.APPLIED}, [
+        each.explain() for each in outcomes
+    ]
+    assert sorted(descriptions(service)) == ["a", "b"]
+
+
+async def test_untagged_create_in_doubt_beside_an_earlier_one_that_was_not_sent(
+    service, address
+):
+    """The earlier one waits, also if it was claimed first; the later one does not wait for it."""
+
+    def made(key):
+        return create(client, key, tag=False, description=key)
+
+    async with client_of(service, journal=address) as client:
+        service.script("webhooks.create", "apply, then hang")
+        first = asyncio.create_task(made("a").outcome())
+        await service.arrived("webhooks.create")
+        waiting = asyncio.create_task(made("b").outcome())
+        await until(lambda: keys_are_stored(client, 2))
+        for task in (waiting, first):
+            task.cancel()
+            await asyncio.wait([task])
+        assert (await made("a").outcome()).verdict is Verdict.APPLIED
+        service.script("webhooks.create", "apply, then hang")
+        later = asyncio.create_task(made("c").outcome())  # which passes b over
+        await service.arrived("webhooks.create", 2)
+        later.cancel()
+        await asyncio.wait([later])
+        outcomes = await outcomes_of(made("b"), made("c"))
+    assert {each.verdict for each in outcomes} == {Verdict.APPLIED}, [
+        each.explain() for each in outcomes
+    ]
+    assert sorted(descriptions(service)) == ["a", "b", "c"]
 
 
 async def test_equal_untagged_creates_of_two_processes(service, shared):

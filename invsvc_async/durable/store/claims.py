@@ -34,6 +34,7 @@ from invsvc_async.durable.store.lanes import (
     note_silent_sender,
 )
 from invsvc_async.durable.store.members import dead, unowned
+from invsvc_async.durable.store.order import check_alone, creates
 from invsvc_async.durable.store.restored import MARK_IS_OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
@@ -360,19 +361,22 @@ async def take(store: Store, entry: Entry, mine: OwnedLane, to: int) -> Taken | 
 
     Raises:
         LostLaneError: The lane *mine*, of this process, belongs to another one.
+        AnotherInDoubtError: See ``order``.
     """
-    script = partial(_take, entry.seq, entry.lane, to, mine, store.silence)
-    return await store.run(script)
+    return await store.run(partial(_take, entry, to, mine, store.silence))
 
 
 def _take(
-    seq: int, before: int, to: int, mine: OwnedLane, silence: float
+    entry: Entry, to: int, mine: OwnedLane, silence: float
 ) -> Script[Taken | None]:
+    seq, before = entry.seq, entry.lane
     yield from check_owned(mine)
     lanes = yield LOCK_OWNER, (before,)
     owner = lanes[0][0] if lanes else None
     if (yield from has_other_living_owner(owner, mine.token, silence)):
         return None
+    if to == mine.number and entry.state is State.SENDING and creates(entry.thing):
+        yield from check_alone(entry, silence)
     moved = yield _MOVE_ENTRY, (seq, before, to)
     if not moved:  # An earlier try may have moved it, and its reply was lost.
         moved = yield _WAS_MOVED, (seq, to)
@@ -394,9 +398,18 @@ async def reopen_seen(store: Store, entry: Entry, state: State, lane: int) -> bo
 
     Return ``False`` if the entry has changed since it was seen.  Whether this process still owns *lane* is
     not checked: if nobody does, the entry is free for any run, and what this process puts of it is refused.
+
+    Raises:
+        AnotherInDoubtError: See ``order``.
     """
+    return await store.run(partial(_reopen_seen, entry, state, lane, store.silence))
+
+
+def _reopen_seen(entry: Entry, state: State, lane: int, silence: float) -> Script[bool]:
+    if state is State.SENDING and creates(entry.thing):
+        yield from check_alone(entry, silence)
     values = entry.seq, entry.verdict, entry.done_at, int(state), lane
-    return bool(await store.rows(_REOPEN_SEEN, *values))
+    return bool((yield _REOPEN_SEEN, values))
 
 
 async def release(

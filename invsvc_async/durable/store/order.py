@@ -10,7 +10,12 @@ nothing, so a queue whose process has ended is sent by the next one that runs it
 
 A write *creates* if it makes the thing and replaces nothing: the create of a webhook without a tag, whose
 thing is its URL.  It is not overtaken.  But its webhook and that of another create of the URL could be taken
-for each other, so it waits for all others that may have been sent, for later ones, too.
+for each other, so at any time one run at most has one that may have been sent:
+
+- Before it is sent first, it waits for earlier ones, and for all others that may have been sent (``begin``).
+- One that may have been sent already waits for those of the latter that a process has, before a run acquires
+  it to settle it, and perhaps to send it again (``check_alone``).  It does not wait for what was not sent: that
+  waits for it.
 
 ===================  ==================================================================================
 who asks             how it is decided
@@ -46,11 +51,17 @@ later creates, too (``durable/key_steps.py``).
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from invsvc_async.durable.entry import CHANGING, SET_CHANGING, State, columns_of
+from invsvc_async.durable.entry import (
+    CHANGING,
+    SET_CHANGING,
+    AnotherInDoubtError,
+    State,
+    columns_of,
+)
 from invsvc_async.durable.store.adding import COMMONS
 from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
@@ -65,6 +76,14 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.lanes import OwnedLane
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
+
+
+class WaitsFor(IntEnum):
+    """Which other open writes to its thing a write waits for."""
+
+    EARLIER = 0
+    EARLIER_AND_SENT = 1  # a create: for later ones that may have been sent, too
+    SENT = 2  # a create that may have been sent itself
 
 
 # Whether a write to the thing $1 after the place $2 is being sent.
@@ -95,15 +114,17 @@ SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.U
 """
 
 
-def _comes_before(row: str, *, place: str, own: str, creates: str) -> str:
+def _comes_before(row: str, *, place: str, own: str, waits_for: str) -> str:
     """
     Return the condition that the open entry *row* comes before the entry *own* at *place*, to the same thing.
 
-    If *own* creates (1), so do later ones that may have been sent.
+    *waits_for* is ``WaitsFor`` as a number.
     """
-    is_sent = f"{row}state = {State.SENDING:d}"
+    is_earlier = f"{row}place < {place}"
+    is_other_sent = f"{row}state = {State.SENDING:d} AND {row}seq <> {own}"
     return (
-        f"{row}place < {place} OR ({creates} = 1 AND {is_sent} AND {row}seq <> {own})"
+        f"({waits_for} < {WaitsFor.SENT:d} AND {is_earlier})"
+        f" OR ({waits_for} > {WaitsFor.EARLIER:d} AND {is_other_sent})"
     )
 
 
@@ -114,7 +135,7 @@ SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, {_ONE_IS_BEING_SENT}, EXISTS
 ), s.place, s.team, s.state, s.stamp
 FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
     SELECT key, place FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place > $3 AND (
-        {_comes_before("", place="$2", own="$4", creates="{arg 5 smallint}")}
+        {_comes_before("", place="$2", own="$4", waits_for="{arg 5 smallint}")}
     ) ORDER BY place LIMIT 1
 ) AS earlier ON true
 """
@@ -125,11 +146,18 @@ _HAS_TO_WAIT: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
     WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND (
-        {_comes_before("e.", place="$3", own="$5", creates="{arg 6 smallint}")}
+        {_comes_before("e.", place="$3", own="$5", waits_for="{arg 6 smallint}")}
     ) AND (
         {owned("l.owner")}
         OR e.state = {State.SENDING:d} AND (e.seq {{any 4 bigint}}) IS NOT TRUE
     )
+)
+"""
+# Whether a living process has another write to the thing that may have been sent.
+_ANOTHER_IS_HELD: Final = f"""
+SELECT EXISTS (
+    SELECT 1 FROM {{s}}entries AS e JOIN {{s}}lanes AS l ON l.id = e.lane
+    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND e.state = {State.SENDING:d} AND e.seq <> $3 AND {owned("l.owner")}
 )
 """
 # The row is there: the claim of a key makes it (``line`` in ``_CLAIM``).  In a file nothing has to be locked.
@@ -181,20 +209,17 @@ class Turn(Enum):
 
 
 async def ahead_of(
-    store: Store, thing: str, place: int, after: int, own: int, *, creates: bool
+    store: Store, thing: str, place: int, after: int, own: int, waits_for: WaitsFor
 ) -> Ahead:
-    """
-    Return the first write that comes before the entry *own* of *thing* at *place*, behind the place *after*.
-
-    *creates* is whether *own* does.
-    """
-    rows = await store.rows(_AHEAD, thing, place, after, own, int(creates))
+    """Return the first write that comes before the entry *own* of *thing* at *place*, behind the place *after*."""
+    rows = await store.rows(_AHEAD, thing, place, after, own, int(waits_for))
     [(key, earlier, overtaken, being_sent, unknown, last, *left)] = rows
+    may_be_overtaken = waits_for is WaitsFor.EARLIER
     return Ahead(
         key,
         earlier or 0,
-        bool(overtaken) and not creates,
-        bool(being_sent) and not creates,
+        bool(overtaken) and may_be_overtaken,
+        bool(being_sent) and may_be_overtaken,
         bool(unknown),
         last or 0,
         *left,
@@ -241,14 +266,13 @@ async def begin(
     entry: Entry,
     lane: OwnedLane,
     passed: Sequence[int],
-    *,
-    creates: bool,
+    waits_for: WaitsFor,
 ) -> Turn:
     """
     Store *entry* as being sent, if its turn has come; return whether it has.
 
     *passed* are the numbers of entries that may have been sent and that nobody has: it has passed over them,
-    so it need not wait for them.  If it *creates*, it is not overtaken.
+    so it need not wait for them.
 
     Raises:
         LostLaneError: Another process has the entry.
@@ -256,9 +280,7 @@ async def begin(
     """
     # The common part of its own intent; others are stored with the entries that need them.
     common = [each for each in store.commons.fresh() if each[0] == entry.common]
-    script = partial(
-        _begin, entry, lane, common, store.silence, passed, creates=creates
-    )
+    script = partial(_begin, entry, lane, common, store.silence, passed, waits_for)
     return await store.run(script)
 
 
@@ -268,13 +290,12 @@ def _begin(
     common: Sequence[tuple[int, str]],
     silence: float,
     passed: Sequence[int],
-    *,
-    creates: bool,
+    waits_for: WaitsFor,
 ) -> Script[Turn]:
     yield "SELECT {durably}", ()
     yield from check_owned(lane)
     yield _LOCK_THING, (entry.thing,)
-    turn = yield from _turn_of(entry, silence, passed, creates=creates)
+    turn = yield from _turn_of(entry, silence, passed, waits_for)
     if turn is not Turn.BEGUN:
         # An earlier run of this script may have stored the send, and only its reply was lost.  Since then, a
         # living process may have taken over a write that comes before.
@@ -289,13 +310,33 @@ def _begin(
 
 
 def _turn_of(
-    entry: Entry, silence: float, passed: Sequence[int], *, creates: bool
+    entry: Entry, silence: float, passed: Sequence[int], waits_for: WaitsFor
 ) -> Script[Turn]:
     """Find whether *entry* may be sent, by the other writes to its thing."""
-    if not creates:
+    if waits_for is WaitsFor.EARLIER:
         [(overtaken,)] = yield _OVERTAKEN, (entry.thing, entry.place)
         if overtaken:
             return Turn.OVERTAKEN
-    asked = (silence, entry.thing, entry.place, passed, entry.seq, int(creates))
+    asked = (silence, entry.thing, entry.place, passed, entry.seq, int(waits_for))
     [(has_to_wait,)] = yield _HAS_TO_WAIT, asked
     return Turn.WAITS if has_to_wait else Turn.BEGUN
+
+
+def creates(thing: str | None) -> bool:
+    """Return whether writes to *thing* create it."""
+    return thing is not None and thing.startswith(PREFIXES_OF_ALIKE)
+
+
+def check_alone(entry: Entry, silence: float) -> Script[None]:
+    """
+    Check that *entry*, a create that may have been sent, may be acquired; until the commit, no other one is.
+
+    Raises:
+        AnotherInDoubtError: A living process has another one.
+    """
+    yield _LOCK_THING, (entry.thing,)
+    [(is_held,)] = yield _ANOTHER_IS_HELD, (silence, entry.thing, entry.seq)
+    if is_held:
+        raise AnotherInDoubtError(
+            "another webhook of the URL is being created. Nothing was sent."
+        )
