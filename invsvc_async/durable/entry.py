@@ -141,4 +141,4 @@ class LostLaneError(JournalError):
 
 
 class AnotherInDoubtError(JournalError):
-    """A process has another create of the thing that may have been sent, so this one cannot be acquired yet."""
+    """Another create of the thing, which may have been sent, has to end before this one can be acquired."""

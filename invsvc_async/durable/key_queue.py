@@ -13,6 +13,9 @@ nobody has it, it may have been sent       settles it by reads; if it may not re
 A later write may be stored as being sent, and be cancelled before it leaves.  So a run looks for a moment
 whether it stays so, before it counts itself as overtaken by it.
 
+A create that may have been sent is acquired in its turn (``in_turn``): it waits for another create of the URL
+only if a process has that one, and it may have been sent, too.
+
 Then ``store/order`` decides whether the write is sent, in ``begin``.  A later one that is run alone need not
 wait for earlier ones that nobody runs; those are overtaken once it is sent.
 """

@@ -257,6 +257,8 @@ class KeySteps:
         if entry.state is State.TO_DO:
             intent = await self.stored.intent_in(entry)
             run.sent_before = without_effect(intent).sent
+            # Another run has settled that one; this client may still have it open.
+            run.options.core.writes.forget(intent.identity)
         while True:
             await self._wait_for_earlier(run)
             if entry.state is State.TO_DO and not await self.doubts.has(entry):

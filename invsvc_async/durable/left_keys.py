@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.durable.entry import AnotherInDoubtError, Entry, LostLaneError, State
 from invsvc_async.durable.key_drivers import drive
+from invsvc_async.durable.key_names import by_value
 from invsvc_async.durable.keyed_run import KeyedRun
+from invsvc_async.durable.last_writes import take_claims
 from invsvc_async.durable.store.claims import Abandoned, Finished
 from invsvc_async.durable.store.order import is_overtaken
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.writes.new_intent import untagged_body
 from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.client_core import ClientOptions
+
+
+_LOOK: Final = 0.2  # s between looks whether an entry can be acquired
 
 
 class LeftKeys:
@@ -66,7 +74,11 @@ class LeftKeys:
         return True
 
     async def settle(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
-        """Settle the write of an entry that nobody has, by reads alone, unless a run of it began here."""
+        """
+        Settle the write of an entry that nobody has, by reads alone; return ``None`` if somebody has it now.
+
+        ``None``, too, if it is a create that has to wait for another one of its URL.
+        """
 
         async def settle_if_left(lane: Lane, found: Seen | None) -> Outcome[Any] | None:
             match found:
@@ -75,7 +87,10 @@ class LeftKeys:
                 case _:
                     return None
 
-        return await self._in_turn(name, settle_if_left)
+        try:
+            return await self._in_turn(name, settle_if_left)
+        except AnotherInDoubtError:
+            return None
 
     async def settle_intent(
         self,
@@ -87,11 +102,20 @@ class LeftKeys:
         """
         Settle the write of *intent* by reads, and store the outcome; or return the stored verdict.
 
-        ``None``: its entry is gone, or another run, here or elsewhere, has it.
+        A create may have to wait for another one of its URL.
+
+        ``None``: its entry is gone, or another run, here or elsewhere, has it.  *intent* may be that of an
+        earlier run, which had no effect.
         """
 
         async def settle_if_own(lane: Lane, found: Seen | None) -> Outcome[Any] | None:
-            if found is None or not await self._has(found.entry, intent):
+            if found is None:
+                return None
+            stored = await self._stored.intent_in(found.entry)
+            is_applied = found.entry.verdict == Verdict.APPLIED
+            if stored.identity != intent.identity and not (
+                is_applied and _is_same_write(stored, intent)
+            ):
                 return None
             match found:
                 case Finished() if found.entry.verdict != Verdict.UNKNOWN:
@@ -103,7 +127,10 @@ class LeftKeys:
                 case _:
                     return None
 
-        return await self._in_turn(name, settle_if_own)
+        while True:
+            with suppress(AnotherInDoubtError):
+                return await self._in_turn(name, settle_if_own)
+            await self._claims.waits.while_open(asyncio.sleep(_LOOK))
 
     async def _in_turn(
         self,
@@ -123,10 +150,6 @@ class LeftKeys:
                 lane = await self._life.own_lane()
                 return await act(lane, await self._claims.look(name, lane.token))
 
-    async def _has(self, entry: Entry, intent: Intent) -> bool:
-        """Return whether *entry* is of *intent*, and not of another write under its key."""
-        return (await self._stored.intent_in(entry)).identity == intent.identity
-
     async def _take_and_settle(
         self,
         entry: Entry,
@@ -134,14 +157,23 @@ class LeftKeys:
         options: ClientOptions,
         reader: AnyReader | None,
     ) -> Outcome[Any] | None:
-        """Acquire *entry*, and settle its write by reads alone; return ``None`` if another run has it."""
+        """
+        Acquire *entry*, and settle its write by reads alone; return ``None`` if another run has it.
+
+        Raises:
+            AnotherInDoubtError: It cannot be acquired yet.
+        """
         run = KeyedRun.of_entry(entry, self._claims, lane, options.without_team())
         try:
             sender_gone = await self._acquire(run, entry)
             if sender_gone is None:
                 run.lose_entry()
                 return None
-            if run.thing is not None and not run.creates:
+            if run.thing is not None and run.creates:
+                await take_claims(
+                    run.options.core.writes, self._claims.store, [run.thing]
+                )
+            elif run.thing is not None:
                 run.overtaken = await is_overtaken(
                     self._claims.store, run.thing, run.place
                 )
@@ -149,8 +181,11 @@ class LeftKeys:
                 run, entry, sender_gone=sender_gone, reader=reader
             )
             await drive(run, driver)
-        except (LostLaneError, AnotherInDoubtError):
+        except LostLaneError:
             run.lose_entry()
+        except AnotherInDoubtError:
+            run.lose_entry()
+            raise
         finally:
             run.let_go()
         return run.outcome
@@ -166,3 +201,13 @@ class LeftKeys:
             return False if is_moved else None
         taken = await self._claims.take(entry, run.lane)
         return None if taken is None else taken.is_gone
+
+
+def _is_same_write(one: Intent, other: Intent) -> bool:
+    """Return whether two intents with one key are of the same write, perhaps of different runs."""
+    return (
+        (one.operation, one.path, one.query)
+        == (other.operation, other.path, other.query)
+        and one.has_body == other.has_body
+        and by_value(untagged_body(one)) == by_value(untagged_body(other))
+    )

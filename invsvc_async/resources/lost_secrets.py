@@ -33,7 +33,7 @@ from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.reconcile.outcome import OutcomeBase, SecretLostError
 from invsvc_async.transport.client_core import ClientOptions
 from invsvc_async.writes.journal import keys_of
-from invsvc_async.writes.new_intent import request_of
+from invsvc_async.writes.new_intent import request_of, untagged_body
 from invsvc_async.writes.recovery import check_scope
 from invsvc_async.writes.spec import WriteSpec
 from invsvc_async.writes.write import Write
@@ -200,7 +200,7 @@ class _Replacing:
     async def create_instead_of(self, webhook: Webhook) -> Outcome[Webhook]:
         """Create what the first create asked for, once for each *webhook*; raise unless it is applied."""
         request = msgspec.structs.replace(
-            request_of(self._intent), body=_body_without_tag(self._intent)
+            request_of(self._intent), body=untagged_body(self._intent)
         )
         spec = WriteSpec(
             options=self._creating,
@@ -289,19 +289,6 @@ def _check_ours(outcome: OutcomeBase[Any]) -> None:
         f"lost: {named} was found without a tag, so it may be another program's",
         hint="It was not deleted. Look at it, and replace it yourself.",
     )
-
-
-def _body_without_tag(intent: Intent) -> dict[str, Any]:
-    """Return the body of the first create, as it was before it got its tag."""
-    body = dict(intent.body)
-    if intent.tag is None:
-        return body
-    text = str(body["description"]).removesuffix(intent.tag).removesuffix(" ")
-    if text:
-        body["description"] = text
-    else:
-        del body["description"]
-    return body
 
 
 def _changed_fields(found: Webhook, seen: Webhook) -> list[str]:

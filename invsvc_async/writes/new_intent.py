@@ -250,6 +250,15 @@ def tagged_body(request: Request, tag: str | None) -> Wire:
     return {**body, "description": f"{text} {tag}" if text else tag}
 
 
+def untagged_body(intent: Intent) -> Wire:
+    """Return the body of *intent* without its tag: the contrary of :func:`tagged_body`."""
+    if intent.tag is None:
+        return intent.body
+    body = dict(intent.body)
+    text = str(body.pop("description")).removesuffix(intent.tag).removesuffix(" ")
+    return {**body, "description": text} if text else body
+
+
 def _wire_form(passed: Model | Wire) -> Wire:
     """Return a state that the user *passed* as an intent has it."""
     return _without_secret(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import attrs
 import pytest
 
 from invsvc_async import Batch, Verdict
+from invsvc_async.client import options_of
+from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.reconcile.findings import is_unique
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.test_restored import SOON
@@ -83,6 +86,15 @@ async def test_lost_answer_of_an_untagged_create(service, address):
     assert service.arrivals("webhooks.create") == 1
 
 
+async def mark(client, address, keys):
+    """Mark the writes of *keys* as to be done again, as people do."""
+    entries = JournalEntries(str(address), options_of(client).core)
+    await entries.open()
+    names = [await entries.named(key) for key in keys]
+    assert await entries.do_again(names, verdicts=[Verdict.UNKNOWN]) == sorted(names)
+    await entries.aclose()
+
+
 async def outcomes_of(*writes):
     """Run *writes* at the same time, and return their outcomes, which do not wait for each other for ever."""
     async with asyncio.timeout(20):
@@ -114,6 +126,43 @@ async def test_unknown_untagged_creates_that_are_run_again_at_once(
         each.explain() for each in outcomes
     ]
     assert sorted(descriptions(service)) == ["a", "b"]
+
+
+async def test_untagged_creates_in_doubt_that_are_to_be_done_again(service, address):
+    """Marked by people, all of them may have been sent, and no run has them."""
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        for key in "abc":
+            service.script("webhooks.create", "reset")
+            doubtful = create(client, key, tag=False, description=key)
+            assert not (await doubtful.with_policy(deadline=0.05).outcome()).applied
+    await mark(client, address, "abc")
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        again = [create(client, key, tag=False, description=key) for key in "bac"]
+        outcomes = await outcomes_of(*again)
+    assert {each.verdict for each in outcomes} == {Verdict.APPLIED}, [
+        each.explain() for each in outcomes
+    ]
+    assert sorted(descriptions(service)) == ["a", "b", "c"]
+
+
+async def test_untagged_create_is_settled_beside_another_one(service, shared):
+    """It waits for the answer to that, whose webhook looks like its own."""
+    async with (
+        client_of(service, journal=shared, timeout=SOON) as one,
+        client_of(service, journal=shared) as other,
+    ):
+        service.script("webhooks.create", "reset", "apply, then slow 1")
+        doubtful = create(one, "a", tag=False).with_policy(deadline=0.05)
+        intent = (await doubtful.outcome()).intent
+        policy = attrs.evolve(intent.policy, deadline=30.0)
+        intent = attrs.evolve(intent, policy=policy)
+        sending = asyncio.create_task(create(other, "b", tag=False).outcome())
+        await service.arrived("webhooks.create", 2)
+        outcomes = await asyncio.gather(one.settle(intent), sending)
+    assert [each.verdict for each in outcomes] == [
+        Verdict.NOT_APPLIED,
+        Verdict.APPLIED,
+    ], [each.explain() for each in outcomes]
 
 
 async def test_untagged_create_in_doubt_beside_an_earlier_one_that_was_not_sent(

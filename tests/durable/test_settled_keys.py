@@ -13,12 +13,17 @@ from tests.support.database import database
 from tests.support.waiting import cancel
 
 
+@pytest.fixture
+def database_journal(request):
+    name = sha256(request.node.name.encode()).hexdigest()[:12]
+    return f"{database().address}&journal=settled_{name}"
+
+
 @pytest.fixture(params=["file", "database"])
 def journal(request, tmp_path):
     if request.param == "file":
         return tmp_path / "calls.db"
-    name = sha256(request.node.name.encode()).hexdigest()[:12]
-    return f"{database().address}&journal=settled_{name}"
+    return request.getfixturevalue("database_journal")
 
 
 def renamed(client, name):
@@ -87,6 +92,57 @@ async def test_verdict_that_another_run_has_found(service, journal):
         assert all(each.applied for each in outcomes)
         assert (await client.outcome_of("Alpha")).applied
     assert names(service) == ["Alpha"]
+
+
+def created(client):
+    return client.webhooks.create(
+        url="https://me.example/a", events=["invoice.created"]
+    ).keyed("Alpha")
+
+
+def renamed_to_alpha(client):
+    return renamed(client, "Alpha")
+
+
+@pytest.mark.parametrize(
+    ("operation", "made"),
+    [("journeys.update", renamed_to_alpha), ("webhooks.create", created)],
+)
+async def test_intent_of_a_run_before_the_last_one(service, journal, operation, made):
+    """Its write was done anew under the key, so the verdict of that run is the one."""
+    async with client_of(service, journal=journal) as client:
+        service.script(operation, "hang")
+        running = asyncio.create_task(made(client).outcome())
+        await service.arrived(operation)
+        await cancel(running)
+        [intent] = client.unsettled
+        assert (await client.settle(intent)).verdict is Verdict.NOT_APPLIED
+        assert (await made(client).outcome()).applied
+        assert not client.unsettled
+    async with client_of(service) as person:
+        await person.journeys.update("jrn_1", name="Before")
+    async with client_of(service, journal=journal) as client:
+        settled = await client.settle(intent)
+    assert settled.applied, settled.explain()
+    again = 1 + (operation == "journeys.update")  # a person's
+    assert len(service.ledger.effects(operation)) == again
+
+
+async def test_intent_that_another_process_has_settled(service, database_journal):
+    """A run under its key that does it anew has its verdict, so the client has it no longer as unsettled."""
+    async with (
+        client_of(service, journal=database_journal) as one,
+        client_of(service, journal=database_journal) as other,
+    ):
+        service.script("webhooks.create", "hang")
+        running = asyncio.create_task(created(one).outcome())
+        await service.arrived("webhooks.create")
+        await cancel(running)
+        [intent] = one.unsettled
+        assert (await other.settle(intent)).verdict is Verdict.NOT_APPLIED
+        assert (await created(one).outcome()).applied
+        assert not one.unsettled
+    assert len(service.ledger.effects("webhooks.create")) == 1
 
 
 async def test_intent_settles_another_write(service, journal):

@@ -148,7 +148,9 @@ def _effects(stage: WalkStage) -> Iterator[str]:
             early = [
                 at
                 for at in early
-                if at < told.at and not _is_of_a_refusal_before(stage, told, at)
+                if at < told.at
+                and not _is_of_a_refusal_before(stage, told, at)
+                and not _is_done_anew(stage, told, at)
             ]
             if told.verdict in NO_EFFECT and early:
                 yield f"false: {write.key} is said to be {told.verdict}, and took effect"
@@ -161,6 +163,15 @@ def _line(stage: WalkStage, key: str) -> str:
         if write.kind in CREATES
         else f"{write.kind == 'rename'} {write.thing}"
     )
+
+
+def _may_be_taken_for(stage: WalkStage, one: str, other: str) -> bool:
+    """Return whether what is seen of one write may be of the *other*."""
+    writes = stage.program.write(one), stage.program.write(other)
+    if all(write.kind in CREATES for write in writes):
+        has_tags = all(write.kind == "create" for write in writes)
+        return writes[0].thing == writes[1].thing and not has_tags
+    return _line(stage, one) == _line(stage, other)
 
 
 def _newer(stage: WalkStage, key: str) -> list[str]:
@@ -336,6 +347,24 @@ def _is_of_a_refusal_before(stage: WalkStage, told: Heard, at: float) -> bool:
     )
 
 
+def _is_done_anew(stage: WalkStage, told: Heard, at: float) -> bool:
+    """
+    Return whether another process may have sent the write anew *at* then, while the store was slow to say that
+    the verdict NOT_APPLIED is stored, which was *told*.
+    """
+    return (
+        told.verdict is Verdict.NOT_APPLIED
+        and bool(stage.lives[told.client].life.slow)
+        and told.begun < at
+        and told.at - at <= SLOW
+        and all(
+            sent.client != told.client
+            for sent in stage.service.sends
+            if sent.writer == told.writer and sent.started == at
+        )
+    )
+
+
 def _waiting(stage: WalkStage) -> Iterator[str]:
     if stage.program.lives[-1].how != "at once":
         return
@@ -421,7 +450,13 @@ def _final(stage: WalkStage) -> Iterator[str]:
         if verdict not in FINAL:
             final[told.writer] = told.verdict, told.at
         elif told.verdict is not verdict and not (
-            _is_of_a_refusal_before(stage, told, at) or _is_heard_late(stage, told, at)
+            _is_of_a_refusal_before(stage, told, at)
+            or _is_heard_late(stage, told, at)
+            or any(
+                _is_done_anew(stage, told, sent.started)
+                for sent in stage.service.sends
+                if sent.writer == told.writer
+            )
         ):
             yield f"final: {told.writer} is {verdict}, and {told.client} was told {told.verdict}"
     for sent in stage.service.sends:
@@ -469,9 +504,10 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
             stood_still and cause == "no baseline"
         ):
             continue
-        line = _line(stage, key)
         beside = {
-            other for other in sent if other != key and _line(stage, other) == line
+            other
+            for other in sent
+            if other != key and _may_be_taken_for(stage, other, key)
         }
         if cause == "changed since":
             beside = {

@@ -10,12 +10,13 @@ nothing, so a queue whose process has ended is sent by the next one that runs it
 
 A write *creates* if it makes the thing and replaces nothing: the create of a webhook without a tag, whose
 thing is its URL.  It is not overtaken.  But its webhook and that of another create of the URL could be taken
-for each other, so at any time one run at most has one that may have been sent:
+for each other, so of all creates of a thing that may have been sent, one at most is *held*: in the lane of a
+living process.
 
-- Before it is sent first, it waits for earlier ones, and for all others that may have been sent (``begin``).
-- One that may have been sent already waits for those of the latter that a process has, before a run acquires
-  it to settle it, and perhaps to send it again (``check_alone``).  It does not wait for what was not sent: that
-  waits for it.
+- A create that was not sent waits for earlier ones, and for all others that may have been sent, until it is
+  sent, and held itself (``begin``).
+- One that may have been sent, and that nobody has, waits only for the one that is held, until a run acquires
+  it to settle it (``check_alone``).  That run need not wait before it sends it again.
 
 ===================  ==================================================================================
 who asks             how it is decided
@@ -157,7 +158,8 @@ SELECT EXISTS (
 _ANOTHER_IS_HELD: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {{s}}entries AS e JOIN {{s}}lanes AS l ON l.id = e.lane
-    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND e.state = {State.SENDING:d} AND e.seq <> $3 AND {owned("l.owner")}
+    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND e.state = {State.SENDING:d} AND e.seq <> $3
+        AND {owned("l.owner")}
 )
 """
 # The row is there: the claim of a key makes it (``line`` in ``_CLAIM``).  In a file nothing has to be locked.
@@ -211,7 +213,7 @@ class Turn(Enum):
 async def ahead_of(
     store: Store, thing: str, place: int, after: int, own: int, waits_for: WaitsFor
 ) -> Ahead:
-    """Return the first write that comes before the entry *own* of *thing* at *place*, behind the place *after*."""
+    """Return the first write that comes before the entry *own* of *thing* at *place*, behind *after*."""
     rows = await store.rows(_AHEAD, thing, place, after, own, int(waits_for))
     [(key, earlier, overtaken, being_sent, unknown, last, *left)] = rows
     may_be_overtaken = waits_for is WaitsFor.EARLIER
