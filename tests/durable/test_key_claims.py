@@ -17,7 +17,7 @@ from invsvc_async.durable.store import claims as in_store
 from invsvc_async.durable.store.claims import RELEASE, Abandoned, Held, Taken
 from invsvc_async.durable.store.conditions import ENDED, FREED
 from invsvc_async.durable.store.lanes import release_lanes
-from invsvc_async.durable.store.order import Turn
+from invsvc_async.durable.store.order import Turn, WaitsFor
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.states import Left
 from tests.batch.conftest import client_of
@@ -332,9 +332,9 @@ class Claimant:
             intent="{}", operation="journeys.update", **done,
         )  # fmt: skip
 
-    async def begin(self, *, creates=False):
+    async def begin(self, waits_for=WaitsFor.EARLIER):
         """Try to begin its send; return what came of it."""
-        self.creates = creates
+        self.waits_for = waits_for
         return await journal_of(self.client).keys.claims.begin(
             self, self.entry(State.SENDING)
         )
@@ -516,11 +516,11 @@ async def test_turn_of_a_create_beside_a_later_one(service, address):
         assert not await third.claim()
         await first.end("refused")
         await second.move(FREED)
-        assert await third.begin(creates=True) is Turn.BEGUN
+        assert await third.begin(WaitsFor.EARLIER_AND_SENT) is Turn.BEGUN
         await second.move(second.lane.number)
-        assert await second.begin(creates=True) is Turn.WAITS
+        assert await second.begin(WaitsFor.EARLIER_AND_SENT) is Turn.WAITS
         await third.end("applied")
-        assert await second.begin(creates=True) is Turn.BEGUN
+        assert await second.begin(WaitsFor.EARLIER_AND_SENT) is Turn.BEGUN
 
 
 async def test_key_that_another_process_claims_at_the_same_moment(service, shared):
@@ -656,7 +656,7 @@ async def test_entry_that_was_reopened_without_an_answer_is_released(
     async with two(service, shared, timeout=SOON) as (one, other):
         assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
         store = store_beneath(one)
-        monkeypatch.setattr(store, "rows", fails_after(store.rows, "verdict = NULL"))
+        monkeypatch.setattr(store, "run", fails_after(store.run, "_reopen_seen"))
         with pytest.raises(JournalError, match="is away"):
             await rename(one, "x", "k")
         async with asyncio.timeout(300):
@@ -740,7 +740,7 @@ async def test_entry_whose_move_is_done_after_its_run_was_cancelled_is_released(
         else:
             await cut_off(service, rename(one, "x", "k"))
         store, moving = store_beneath(one), asyncio.Event()
-        run, rows = store.run, store.rows
+        run = store.run
 
         async def late(act, *given):
             moving.set()
@@ -760,8 +760,8 @@ async def test_entry_whose_move_is_done_after_its_run_was_cancelled_is_released(
 
             return awaited
 
-        monkeypatch.setattr(store, "run", of(run, "_take"))
-        monkeypatch.setattr(store, "rows", of(rows, "verdict = NULL"))
+        script = "_take" if moves == "take" else "_reopen_seen"
+        monkeypatch.setattr(store, "run", of(run, script))
         running = asyncio.create_task(rename(one, "x", "k").outcome())
         await moving.wait()
         await cancel(running)

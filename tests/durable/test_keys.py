@@ -527,7 +527,7 @@ async def test_prune_of_no_number_of_seconds(service, address, given):
 async def test_settle_beside_writes_of_another_process_to_the_same_thing(
     service, shared
 ):
-    """They are of the same program, and nobody has superseded the write; its key has another intent by now."""
+    """They are of the same program, and nobody has superseded the write; its key has another write by now."""
     journey = service.seed_journey().id
     service.script("journeys.update", "hang")
     settings = {"journal": shared, "timeout": SOON}
@@ -539,7 +539,7 @@ async def test_settle_beside_writes_of_another_process_to_the_same_thing(
         assert [outcome.verdict for outcome in await other.recover()] == [
             Verdict.NOT_APPLIED
         ]
-        for key, name in (("k", "x"), ("k2", "y")):
+        for key, name in (("k", "z"), ("k2", "y")):
             assert (
                 await other.journeys.update(journey, name=name).keyed(key).outcome()
             ).applied

@@ -17,7 +17,7 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.adding import SELECT_KNOWN, add
 from invsvc_async.durable.store.deleting import drop, prune
 from invsvc_async.durable.store.lanes import end_lane, new_lane
-from invsvc_async.durable.store.order import Turn, begin
+from invsvc_async.durable.store.order import Turn, WaitsFor, begin
 from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.tables import Opening
@@ -136,7 +136,7 @@ async def test_beginning_beside_a_take_over(store, client):
     lane = leases.hold(2, leases.token())
     await store.rows("UPDATE {s}lanes SET owner = $1 WHERE id = 2", lane.token)
     own.state, own.intent = State.SENDING, SENT
-    beginning = partial(begin, store, own, lane, [], creates=False)
+    beginning = partial(begin, store, own, lane, [], WaitsFor.EARLIER)
     assert await beginning() is Turn.BEGUN
     other = Leases(store, options_of(client).core.clock)
     await other.beat()

@@ -169,8 +169,8 @@ def _may_be_taken_for(stage: WalkStage, one: str, other: str) -> bool:
     """Return whether what is seen of one write may be of the *other*."""
     writes = stage.program.write(one), stage.program.write(other)
     if all(write.kind in CREATES for write in writes):
-        has_tags = all(write.kind == "create" for write in writes)
-        return writes[0].thing == writes[1].thing and not has_tags
+        # of any URL: a service may store those in its own words, and all have one host
+        return any(write.kind == "untagged" for write in writes)
     return _line(stage, one) == _line(stage, other)
 
 
