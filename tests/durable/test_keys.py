@@ -539,6 +539,7 @@ async def test_settle_beside_writes_of_another_process_to_the_same_thing(
         assert [outcome.verdict for outcome in await other.recover()] == [
             Verdict.NOT_APPLIED
         ]
+        assert await other.forget("k")
         for key, name in (("k", "z"), ("k2", "y")):
             assert (
                 await other.journeys.update(journey, name=name).keyed(key).outcome()
