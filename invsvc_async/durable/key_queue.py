@@ -148,8 +148,8 @@ class Queue:
         if found is None or isinstance(found, Finished):
             return False
         if self._runs.has(key):
-            has_its_entry = found.entry.lane == run.lane.number
-            if run.in_doubt and not has_its_entry:
+            is_acquired = isinstance(found, Held) or found.entry.lane == run.lane.number
+            if run.in_doubt and not is_acquired:
                 return True  # it waits as this one does; whoever acquires its entry first goes first
             await self._runs.until_end(key)
             return False
@@ -165,8 +165,9 @@ class Queue:
     async def _is_passed_sent(self, run: KeyedRun, entry: Entry) -> bool:
         """Settle a write that nobody has; pass it over if this client may not read the thing."""
         if await self._left.may_settle(entry, run.options):
-            outcome = await self._left.settle(entry.key, run.options)
-            return outcome is None  # somebody else has it: `begin` waits for it
+            settled = await self._left.settle(entry.key, run.options)
+            # A create may have to wait for another one, which comes later: so does this run.
+            return run.creates and settled is None
         # It is not known here whether its process has ended, so what was sent may arrive for all of its
         # windows.  The entry stays as it is, and `begin` is told not to wait for it.
         intent = await self._stored.intent_in(entry)
