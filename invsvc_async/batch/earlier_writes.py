@@ -14,7 +14,7 @@ from invsvc_async.durable.records import intent_of
 from invsvc_async.durable.store.order import in_flight_of, unknown_of
 from invsvc_async.durable.store.states import last_writes
 from invsvc_async.durable.unknown_writes import UnknownWrites
-from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE, replaces
+from invsvc_async.reconcile.kinds import is_created, replaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ class EarlierWrites:
         unknown = await unknown_of(self._store, things)
         since = inf if self._store.is_shared else self._begun
         await self._unknown.close_lines(unknown, self._sending.options, since=since)
-        urls = [thing for thing in things if thing.startswith(PREFIXES_OF_ALIKE)]
+        urls = [thing for thing in things if is_created(thing)]
         if urls:
             await take_claims(self._sending.core.writes, self._store, urls)
 

@@ -30,11 +30,7 @@ from invsvc_async.durable.entry import AnotherInDoubtError
 from invsvc_async.durable.last_writes import close_line, learn, take_claims
 from invsvc_async.durable.store.claims import Abandoned, Finished, Held
 from invsvc_async.durable.store.conditions import ENDED, FREED
-from invsvc_async.durable.store.order import (
-    ahead_of,
-    entries_at,
-    unknown_beside,
-)
+from invsvc_async.durable.store.order import ahead_of, entries_at, unknown_beside
 from invsvc_async.durable.store.states import Left
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.storage.dialect import MOST, slices

@@ -257,7 +257,7 @@ class KeySteps:
         if entry.state is State.TO_DO:
             intent = await self.stored.intent_in(entry)
             run.sent_before = without_effect(intent).sent
-            # Another run has settled that one; this client may still have it open.
+            # Nothing of it had an effect.  This client may have it open, if another run has found that.
             run.options.core.writes.forget(intent.identity)
         while True:
             await self._wait_for_earlier(run)

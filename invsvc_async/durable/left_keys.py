@@ -109,13 +109,7 @@ class LeftKeys:
         """
 
         async def settle_if_own(lane: Lane, found: Seen | None) -> Outcome[Any] | None:
-            if found is None:
-                return None
-            stored = await self._stored.intent_in(found.entry)
-            is_applied = found.entry.verdict == Verdict.APPLIED
-            if stored.identity != intent.identity and not (
-                is_applied and _is_same_write(stored, intent)
-            ):
+            if found is None or not await self._answers(found.entry, intent):
                 return None
             match found:
                 case Finished() if found.entry.verdict != Verdict.UNKNOWN:
@@ -149,6 +143,14 @@ class LeftKeys:
                 await self._claims.ends.until_stored(name)
                 lane = await self._life.own_lane()
                 return await act(lane, await self._claims.look(name, lane.token))
+
+    async def _answers(self, entry: Entry, intent: Intent) -> bool:
+        """Return whether *entry* is of *intent*, or of a later run that has applied the same write."""
+        stored = await self._stored.intent_in(entry)
+        is_applied = entry.verdict == Verdict.APPLIED
+        return stored.identity == intent.identity or (
+            is_applied and _is_same_write(stored, intent)
+        )
 
     async def _take_and_settle(
         self,

@@ -294,6 +294,11 @@ PREFIXES_OF_ALIKE: tuple[str, ...] = tuple(
 )
 
 
+def is_created(thing: str | None) -> bool:
+    """Return whether writes to *thing*, the name of a line, create what could be mistaken for others."""
+    return thing is not None and thing.startswith(PREFIXES_OF_ALIKE)
+
+
 def kind_of_write(operation: Operation) -> WriteKind:
     """
     Return the kind of the writes of *operation*.

@@ -8,12 +8,10 @@ import attrs
 import pytest
 
 from invsvc_async import Batch, Verdict
-from invsvc_async.client import options_of
-from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.reconcile.findings import is_unique
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.test_restored import SOON
-from tests.durable.writing import create, cut_off
+from tests.durable.writing import create, cut_off, retry
 from tests.support.inside import store_beneath
 from tests.support.waiting import until
 
@@ -86,15 +84,6 @@ async def test_lost_answer_of_an_untagged_create(service, address):
     assert service.arrivals("webhooks.create") == 1
 
 
-async def mark(client, address, keys):
-    """Mark the writes of *keys* as to be done again, as people do."""
-    entries = JournalEntries(str(address), options_of(client).core)
-    await entries.open()
-    names = [await entries.named(key) for key in keys]
-    assert await entries.do_again(names, verdicts=[Verdict.UNKNOWN]) == sorted(names)
-    await entries.aclose()
-
-
 async def outcomes_of(*writes):
     """Run *writes* at the same time, and return their outcomes, which do not wait for each other for ever."""
     async with asyncio.timeout(20):
@@ -135,7 +124,7 @@ async def test_untagged_creates_in_doubt_that_are_to_be_done_again(service, addr
             service.script("webhooks.create", "reset")
             doubtful = create(client, key, tag=False, description=key)
             assert not (await doubtful.with_policy(deadline=0.05).outcome()).applied
-    await mark(client, address, "abc")
+    await retry(client, address, *"abc")
     async with client_of(service, journal=address, timeout=SOON) as client:
         again = [create(client, key, tag=False, description=key) for key in "bac"]
         outcomes = await outcomes_of(*again)

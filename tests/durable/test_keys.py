@@ -34,7 +34,7 @@ from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
 from tests.durable.stores import go_to_another_timeline
 from tests.durable.test_restored import SOON, put_back
-from tests.durable.writing import create, cut_off, rename
+from tests.durable.writing import create, cut_off, rename, retry
 from tests.support.children import until_stopped
 from tests.support.database import connected
 from tests.support.database_proxy import database_proxy
@@ -967,14 +967,6 @@ async def test_refused_write_in_a_journal_that_was_put_back_from_a_copy(
     async with client_of(service, journal=f"{path}?complete=true") as client:
         again = await create(client).outcome()
     assert (again.verdict, service.arrivals("webhooks.create")) == (Verdict.UNKNOWN, 2)
-
-
-async def retry(client, address, key):
-    """Mark a write as to be done again, as people do."""
-    entries = JournalEntries(str(address), options_of(client).core)
-    await entries.open()
-    assert len(await entries.do_again([await entries.named(key)])) == 1
-    await entries.aclose()
 
 
 @pytest.mark.parametrize("knows", ["the clock", "nothing"])

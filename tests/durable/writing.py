@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from invsvc_async.client import options_of
+from invsvc_async.durable.entries import JournalEntries
 from tests.batch.conftest import HOOK
 from tests.support.waiting import cancel
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from invsvc_async import Write
     from invsvc_async.simulator import Simulator
 
-__all__ = ["create", "cut_off", "rename"]
+__all__ = ["create", "cut_off", "rename", "retry"]
 
 
 async def cut_off(service: Simulator, write: Write[Any]) -> None:
@@ -32,3 +34,12 @@ def create(client, key="k", **changes):
 
 def rename(client, name, key):
     return client.journeys.update("jrn_1", name=name).keyed(key)
+
+
+async def retry(client, address, *keys):
+    """Mark writes as to be done again, as people do."""
+    entries = JournalEntries(str(address), options_of(client).core)
+    await entries.open()
+    names = [await entries.named(key) for key in keys]
+    assert await entries.do_again(names) == sorted(names)
+    await entries.aclose()

@@ -34,7 +34,7 @@ from invsvc_async.durable.store.lanes import (
     note_silent_sender,
 )
 from invsvc_async.durable.store.members import dead, unowned
-from invsvc_async.durable.store.order import check_alone, creates
+from invsvc_async.durable.store.order import check_alone
 from invsvc_async.durable.store.restored import MARK_IS_OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
@@ -375,8 +375,8 @@ def _take(
     owner = lanes[0][0] if lanes else None
     if (yield from has_other_living_owner(owner, mine.token, silence)):
         return None
-    if to == mine.number and entry.state is State.SENDING and creates(entry.thing):
-        yield from check_alone(entry, silence)
+    if to == mine.number:
+        yield from check_alone(entry, entry.state, silence)
     moved = yield _MOVE_ENTRY, (seq, before, to)
     if not moved:  # An earlier try may have moved it, and its reply was lost.
         moved = yield _WAS_MOVED, (seq, to)
@@ -406,8 +406,7 @@ async def reopen_seen(store: Store, entry: Entry, state: State, lane: int) -> bo
 
 
 def _reopen_seen(entry: Entry, state: State, lane: int, silence: float) -> Script[bool]:
-    if state is State.SENDING and creates(entry.thing):
-        yield from check_alone(entry, silence)
+    yield from check_alone(entry, state, silence)
     values = entry.seq, entry.verdict, entry.done_at, int(state), lane
     return bool((yield _REOPEN_SEEN, values))
 

@@ -68,7 +68,7 @@ from invsvc_async.durable.store.conditions import OPEN
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
 from invsvc_async.durable.store.members import owned
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE
+from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE, is_created
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -324,18 +324,17 @@ def _turn_of(
     return Turn.WAITS if has_to_wait else Turn.BEGUN
 
 
-def creates(thing: str | None) -> bool:
-    """Return whether writes to *thing* create it."""
-    return thing is not None and thing.startswith(PREFIXES_OF_ALIKE)
-
-
-def check_alone(entry: Entry, silence: float) -> Script[None]:
+def check_alone(entry: Entry, state: State, silence: float) -> Script[None]:
     """
-    Check that *entry*, a create that may have been sent, may be acquired; until the commit, no other one is.
+    Check that *entry* may be acquired in *state*.
+
+    A create that may have been sent is acquired alone: until the commit, no other one is.
 
     Raises:
         AnotherInDoubtError: A living process has another one.
     """
+    if state is not State.SENDING or not is_created(entry.thing):
+        return
     yield _LOCK_THING, (entry.thing,)
     [(is_held,)] = yield _ANOTHER_IS_HELD, (silence, entry.thing, entry.seq)
     if is_held:
