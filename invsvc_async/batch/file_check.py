@@ -293,9 +293,15 @@ class FileWrites:
     """
 
     def __init__(
-        self, file: BinaryIO, client: Client, *, name: str = "the file", skips_bad: bool = False,
-        read: Callable[[Readable, int], Iterator[Line | BadLine]] = read_lines, form: bytes = b"",
-    ) -> None:  # fmt: skip
+        self,
+        file: BinaryIO,
+        client: Client,
+        *,
+        name: str = "the file",
+        skips_bad: bool = False,
+        read: Callable[[Readable, int], Iterator[Line | BadLine]] = read_lines,
+        form: bytes = b"",
+    ) -> None:
         self._client = client
         self._skips_bad = skips_bad
         self._read = read

@@ -41,8 +41,12 @@ async def pass_on(hook: OnSecret, made: object, spec: WriteSpec, key: str) -> Se
     log.error(
         "%s %s: on_secret did not end within %g s after the client was closed, and was cancelled. It "
         "may not have kept the secret of the webhook %s: %s.",
-        spec.operation.name, key, under_way.TO_KEEP_SECRETS, getattr(made, "id", ""), who,
-    )  # fmt: skip
+        spec.operation.name,
+        key,
+        under_way.TO_KEEP_SECRETS,
+        getattr(made, "id", ""),
+        who,
+    )
     return "returned" if options.gives_values else "lost"
 
 

@@ -161,12 +161,20 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         if self.called is not None and known.history:
             took = max(known.now - self.called, 0.0)
         outcome: OutcomeBase[T] = _outcome(
-            verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
-            error=self._error(known), attempts=len(known.attempts), resends=known.resends,
-            secret=secret, history=known.history,
-            started_as=known.intent, livemode=self.spec.options.core.livemode,
-            took=took, waited=min(self.waited, took),
-        )  # fmt: skip
+            verdict=done.verdict,
+            message=done.reason,
+            evidence=done.evidence,
+            value=value,
+            error=self._error(known),
+            attempts=len(known.attempts),
+            resends=known.resends,
+            secret=secret,
+            history=known.history,
+            started_as=known.intent,
+            livemode=self.spec.options.core.livemode,
+            took=took,
+            waited=min(self.waited, took),
+        )
         return cast("Outcome[T]", outcome)
 
     def _error(self, known: Known) -> InvsvcError | None:

@@ -55,7 +55,9 @@ async def replace_lost(
     """
     if bool(keys) == all_:
         raise misuse("give either keys or --all")
-    place = at.place if at.kind is JOURNAL else journal or os.environ.get("INVSVC_JOURNAL")  # fmt: skip
+    place = (
+        at.place if at.kind is JOURNAL else journal or os.environ.get("INVSVC_JOURNAL")
+    )
     if place is None:
         raise misuse(
             "is missing: only a journal knows which webhook was made already. Name that of your application "

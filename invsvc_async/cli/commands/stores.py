@@ -478,8 +478,17 @@ def attach(group: CommandGroup, kind: StoreKind) -> CommandGroup:
 
 
 _COMMANDS: Final = (
-    list_, show, report, watch, workers, retry, resolve, replace_lost, drop, prune,
-)  # fmt: skip
+    list_,
+    show,
+    report,
+    watch,
+    workers,
+    retry,
+    resolve,
+    replace_lost,
+    drop,
+    prune,
+)
 
 
 def _help_of(command: Callable[..., object], kind: StoreKind) -> str:

@@ -140,12 +140,18 @@ class EventRecords:
         if len(self.by_id) >= self._capacity:
             self.make_room(1)
         record = _Record(
-            id=next(self._ids), name=name or delivery.key or made_up_key(),
-            key=shown_key(name) if name else delivery.key, type=delivery.type, body=delivery.body,
-            received_at=self._clock() if received is None else received, due=self._steady(),
-            handler=delivery.handler, ordering_key=delivery.ordering_key,
-            subject=delivery.subject, as_of=delivery.as_of,
-        )  # fmt: skip
+            id=next(self._ids),
+            name=name or delivery.key or made_up_key(),
+            key=shown_key(name) if name else delivery.key,
+            type=delivery.type,
+            body=delivery.body,
+            received_at=self._clock() if received is None else received,
+            due=self._steady(),
+            handler=delivery.handler,
+            ordering_key=delivery.ordering_key,
+            subject=delivery.subject,
+            as_of=delivery.as_of,
+        )
         self.by_id[record.id] = self.open[record.id] = record
         self.by_name.setdefault(record.name, {})[record.handler] = record
         return record
@@ -192,9 +198,15 @@ class EventRecords:
         record.attempts += 1
         record.due = self._steady() + seconds
         return Entry(
-            id=record.id, token=record.token, key=record.key, type=record.type, body=record.body,
-            attempts=record.attempts, handler=record.handler, ordering_key=record.ordering_key,
-        )  # fmt: skip
+            id=record.id,
+            token=record.token,
+            key=record.key,
+            type=record.type,
+            body=record.body,
+            attempts=record.attempts,
+            handler=record.handler,
+            ordering_key=record.ordering_key,
+        )
 
 
 class MemoryStore(CatchUpStore):
@@ -309,9 +321,13 @@ class MemoryStore(CatchUpStore):
         if record.state == "open" and not record.handler:
             return False
         given = Delivery(
-            key=record.key, type=record.type, body=record.body, handler=handler,
-            subject=record.subject, as_of=record.as_of,
-        )  # fmt: skip
+            key=record.key,
+            type=record.type,
+            body=record.body,
+            handler=handler,
+            subject=record.subject,
+            as_of=record.as_of,
+        )
         self._records.add(given, record.name, record.received_at)
         return True
 
