@@ -268,3 +268,32 @@ async def test_retry_of_a_text_that_json_of_the_database_cannot_hold(
         [second] = await all_of(batch)
     assert [first.verdict, second.verdict] == [Verdict.REFUSED, Verdict.APPLIED]
     assert service.ledger.effects()[0].body == {"fields": {"a": "x\x00y"}}
+
+
+def update_of_its_own(client, number):
+    """Update a webhook that there is not."""
+    return client.webhooks.update(f"wh_{number}", description="x")
+
+
+def untagged_create(client, number):
+    """Create a webhook that another create of its URL may be taken for."""
+    url = f"https://me.example/{number}"
+    return client.webhooks.create(url=url, events=["invoice.created"], tag=False)
+
+
+@pytest.mark.parametrize("write", [update_of_its_own, untagged_create])
+async def test_refused_writes_of_three_teams_are_tried_again(
+    service, client, path, write
+):
+    """Those whose turn it is change more things than one statement may name in a file."""
+    views = [client.for_team(f"team_{number}") for number in (1, 2, 3)]
+    writes = [write(views[number // 200], number) for number in range(600)]
+    service.script(writes[0].intent.operation, *["400"] * len(writes))
+    async with Batch.open(path, client, on_secret=lambda *_: None) as batch:
+        await all_of(batch, writes)
+        assert await batch.retry(failed=True) == len(writes)
+        again = await all_of(batch)
+    refused = {update_of_its_own: len(writes), untagged_create: 0}
+    verdicts = Counter(result.verdict for result in again)
+    assert verdicts[Verdict.REFUSED] == refused[write]
+    assert len(again) == len(writes)

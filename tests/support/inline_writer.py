@@ -44,7 +44,7 @@ class InlineWriter(Writer):
                     job.resolve()
         finally:  # the thread closes it, whatever a signal handler interrupts here
             if connection is not None:
-                connection.close()
+                self._close(connection)
 
     def _hand_over(self) -> None:
         if self._waiting and not self._under_way and self._ended is None:
@@ -53,6 +53,9 @@ class InlineWriter(Writer):
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[Any]) -> bool:
         return self._committer.commit(connection, jobs)
+
+    def _close(self, connection: sqlite3.Connection) -> None:
+        connection.close()
 
     def _land(self) -> None:
         if self.connection is not None:

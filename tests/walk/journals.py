@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class WalkWriter(ScriptedWriter):
-    """A writer whose commits no signal interrupts: they run on a thread of their own."""
+    """A writer that no signal interrupts as it opens, commits or closes: its thread does that."""
 
     stage: ClassVar[WalkStage]
 
@@ -46,6 +46,10 @@ class WalkWriter(ScriptedWriter):
         with no_signal():
             self.stage.before_commit(RUN.get())
             return super()._commit(connection, jobs)
+
+    def _close(self, connection: sqlite3.Connection) -> None:
+        with no_signal():
+            super()._close(connection)
 
 
 class WalkConnection(LockedConnection):

@@ -56,5 +56,7 @@ async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
 async def claims_of(store: Store, things: Sequence[str]) -> list[tuple[str, str]]:
     """Return which webhooks untagged creates of the URLs *things* made, and the keys of the creates."""
     return [
-        (claim, key) for claim, key in await store.rows(_WEBHOOKS_MADE, list(things))
+        (claim, key)
+        for some in slices(things, MOST)
+        for claim, key in await store.rows(_WEBHOOKS_MADE, some)
     ]
