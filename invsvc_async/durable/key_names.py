@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from invsvc_async.durable.store.claims import Conflict, is_there
+from invsvc_async.durable.store.claims import is_there
 from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.restored import NOT_RESTORED, close_restored, marked
 from invsvc_async.errors import ConfigurationError, JournalError, KeyConflictError
@@ -248,6 +248,12 @@ def _digest(value: object) -> str:
 
 _OF_NOTHING: Final = blake2b(digest_size=8)
 _OF_NO_THING: Final = _digest([None, None, {}, {}])
+
+
+class Conflict(NamedTuple):
+    """The key has another write, which differs in these *fields*."""
+
+    fields: tuple[str, ...]
 
 
 def conflict_of(spec: WriteSpec, stored: str, mine: str) -> Conflict | None:

@@ -16,7 +16,7 @@ from invsvc_async.codec import envelope
 from invsvc_async.codec.exact_json import MEMBERS, Wire, salvage
 from invsvc_async.durable.entry import ANSWERED, unreadable
 from invsvc_async.durable.records import is_answered
-from invsvc_async.durable.store.states import Left, claims_of
+from invsvc_async.durable.store.states import Left, webhooks_made_for
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.facts import Known
@@ -197,7 +197,7 @@ async def take_claims(
     writes: WriteRegister, store: Store, things: Sequence[str]
 ) -> None:
     """Note the webhooks that untagged creates of the URLs *things* made, and how certain each claim is."""
-    for claim, key in await claims_of(store, things):
+    for claim, key in await webhooks_made_for(store, things):
         writes.claim(
             claim.removeprefix(ANSWERED), key, is_certain=claim.startswith(ANSWERED)
         )

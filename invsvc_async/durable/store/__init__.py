@@ -13,8 +13,12 @@ what is asked for      file: operations
 a store                ``opening``: where it is; ``store_at``.  ``facts``: what holds for all of it
 who lives              ``members``: signs of life.  ``lanes``: who has which entries; take-over
 a write under a key    ``claims``: ``claim`` (Claimed, Finished, Held, Abandoned), ``look``, ``take``,
-                       ``reopen_seen``, ``release``
-order                  ``order``: what comes before a write, ``begin``, who is overtaken
+                       ``reopen_seen``, ``release``.  Whether a known key has another write is decided
+                       outside, by its digest: ``conflict_of`` in ``durable/key_names``; for outboxes,
+                       ``compared_in`` of ``enqueued``, or ``compared`` of ``application_table``
+order                  ``order``: what comes before a write, ``begin``, who is overtaken, which untagged
+                       create is held (``check_alone``).  In batches and outboxes, a dispatcher decides
+                       who is overtaken (``batch/late_places``)
 a send, an end         ``put`` of the store, which stores them in groups; the statements are in ``puts``
 what was left          ``states``: of things, as the next write to one has to know it
 verdicts               ``verdicts``: who gives each; acknowledged ones.  ``findings``: those of people
@@ -25,14 +29,14 @@ whose turn it is       ``open_in`` of the store: the next entries of lanes.  ``t
 a batch                ``inputs``: who reads one, and what is added of it
 an outbox              ``enqueued``: by transactions of the application.  ``application_table``: in the
                        application's own SQLite file
-an older copy          ``restored``: recognising it, and the notes about it.  ``check_place`` of a store in
-                       PostgreSQL decides with these
+an older copy          ``restored``: recognising it, and the notes about it; a file by ``Epoch``.
+                       ``check_place`` of a store in PostgreSQL decides with these
 =====================  ================================================================================
 
 Beneath are ``tables`` (the tables, and how a store is opened), ``conditions`` (what columns of an entry say),
 ``migrations`` (what each version of the tables has changed), ``noted`` (what users note, and choosing by it),
 ``schemas`` (where a store is in PostgreSQL), and ``sqlite`` and ``postgres`` (connections, transactions,
-group commit, notifications).
+group commit, notifications).  The thread of a file, which makes the groups, is ``storage/sqlite_writer``.
 
 The states of an entry
 ======================
@@ -116,10 +120,11 @@ forget      dropped: nothing was sent; or done,   deleting: ``_DROP``
             the application's file
 ==========  ====================================  =====================================================
 
-A reopened entry is as one that has entered, but its ``intent`` has what was sent before.  By ``retry`` in a
-batch or an outbox, it is TO DO even after UNKNOWN, and its next owner sees in ``intent`` what to settle.  So
-a person may finish an entry that waits: one that was reopened so, or one of an older copy of the store, which
-does not know what was sent since.
+A reopened entry is as one that has entered, but its ``intent`` has more.  After UNKNOWN, that is all that was
+sent before, which its next owner settles first: by ``retry`` in a batch or an outbox, such an entry is TO DO.
+After another verdict, ``retry`` only leaves that something was sent, without an effect.  So a person may
+finish an entry that waits: one that was reopened so, or one of an older copy of the store, which does not
+know what was sent since.
 
 Which guards they have
 ======================
@@ -133,7 +138,8 @@ Which guards they have
 - A release of one key checks the token without a lock.  A process that takes over the lane at that moment
   sends nothing from it, but first moves its entries, those of keys to where any run may take them.  So the
   release does no more than that.
-- A reopening of one key compares the verdict that was seen, and ``_REMOVE`` the lane: its verdict was told.
+- ``_REOPEN_SEEN`` compares the verdict that was seen.  ``_REMOVE`` compares only the lane, not the token: the
+  application has the verdict already.
 - ``_PUT_IN_DATABASE`` compares the key, too, because a connection may find an older copy of the database, in
   which a number is another entry's.  A file is compared with the one that was opened (``SameFile``).
 - ``_PUT_IN_DATABASE`` accepts an end that is stored already, because a reply may be lost.  A file answers

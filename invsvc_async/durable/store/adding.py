@@ -2,8 +2,8 @@
 Entries that are added: their numbers, and what is known under their keys already.
 
 A script may be run again after its reply was lost, and then finds what its earlier run has done.  The caller
-gives a set that outlasts the runs, *ours*, and each run adds to it.  In a file a script runs once, so there
-the set may be the script's own.
+gives a set that outlasts the runs, *ours*, and each run adds to it.  In a file, what an earlier run has done
+was always rolled back, so there the set may be the script's own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 SELECT_KNOWN: Final = (
     "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
 )
-# Processes take numbers in turn, so that the order of numbers is that of the commits.  Otherwise a lane
-# could be read beyond the place of an entry that is committed later, and the entry stay unread for a while.
+# Processes that add entries by this file take numbers in turn, so that the order of numbers is that of the
+# commits.  Otherwise a lane could be read beyond the place of an entry that is committed later, and the entry
+# stay unread for a while.  (What an application's transaction enqueues may be committed later than that: see
+# ``hear`` in ``postgres``.  Claims of keys are not read by lanes.)
 # A file has one writer, which takes numbers from SQLite's own table; the row is not there before the first
 # entry.
 _NUMBERS: Final = """

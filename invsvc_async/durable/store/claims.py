@@ -86,7 +86,7 @@ _VALUES_IF_NEXT: Final = ", ".join(
 )
 # PostgreSQL claims keys in one statement, which also returns the entries that were there:
 #
-#     turn    makes the commit wait for the disk
+#     durable makes the commit wait for the disk
 #     whole   is_whole: the database has all keys, since it was not restored from a copy.  Otherwise no write
 #             is next.  A run looks for the mark of a copy before it claims.  But this connection may be the
 #             first one to the copy: then the mark was only set when it was opened.  A run whose write is not
@@ -104,11 +104,11 @@ _VALUES_IF_NEXT: Final = ", ".join(
 # because it stays so.  ``before`` is NULL if the row was there but named no claim: something else has made
 # it, or a retry has removed the name.  Then ``is_next`` is NULL, too, and counts as no.
 _CLAIM: Final = f"""
-WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
+WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
 whole AS (SELECT NOT EXISTS ({MARK_IS_OPEN}) AS is_whole),
 owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
 new AS MATERIALIZED (
-    SELECT owned.id, given.* FROM turn CROSS JOIN owned CROSS JOIN {{rows 2 {_GIVEN}}}
+    SELECT owned.id, given.* FROM durable CROSS JOIN owned CROSS JOIN {{rows 2 {_GIVEN}}}
     WHERE NOT EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE e.key = given.key)
 ), line AS (
     INSERT INTO {{s}}states AS s (thing, place, newest, before)
@@ -186,7 +186,7 @@ class Claimed(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The write of the key has a verdict; ``lives`` is whether the process that has found it is alive."""
+    """The write of the key has a verdict; ``lives``: the lane of the entry belongs to a living process."""
 
     entry: Entry
     teller: Teller
@@ -209,12 +209,6 @@ class Abandoned(NamedTuple):
 
     entry: Entry
     sent: bool
-
-
-class Conflict(NamedTuple):
-    """The key has another write, which differs in these *fields*."""
-
-    fields: tuple[str, ...]
 
 
 Seen: TypeAlias = Finished | Held | Abandoned  # of a key that has an entry

@@ -9,9 +9,9 @@ released never changes.
 
 ===========  ==========================================================================================
 a number n   the entry is in the lane n: the owner of that lane sends it, or settles what was sent
-0            ``FREED``: a key of the user's own that no process has; any run of the key may take it.  The
-             process that had it lives, or may
--1           ``ENDED``: the same; the process that had it is provably done with it
+0            ``FREED``: a key of the user's own that was released; any run of the key may take it.  The
+             process that had it may still have a request under way
+-1           ``ENDED``: the same, but the process that had it provably sends nothing more
 -1 - n       *aside*: it waits for its time, or behind one that does.  The owner of the lane n brings it back
 ===========  ==========================================================================================
 """
@@ -57,6 +57,6 @@ def is_aside(lane: int) -> bool:
     return lane < -1
 
 
-def waits(row: str) -> str:
-    """Return the condition that the entry *row* is aside, in the form of two indexes."""
+def open_aside(row: str) -> str:
+    """Return the condition that the entry *row* is open and aside, in the form of two indexes."""
     return f"{row}.{OPEN} AND {row}.{ASIDE}"

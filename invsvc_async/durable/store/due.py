@@ -14,8 +14,8 @@ of those before it does, and is looked at again.  A wrong time delays a write, b
 its lane.  Both are epoch ms, compared with the clock of the database, or for a file with that of the process.
 
 Only the owner of a lane moves entries, under a lock on the lane's row, and not while it reads lanes: a read
-that has begun behind the place of an entry that comes back would find only the writes behind that entry, and
-take them for free.
+that has begun behind the place of an entry that comes back would find only the writes behind that entry, as
+if they had to wait for nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from invsvc_async.durable.store.conditions import (
     OPEN,
     aside_of,
     lane_of,
-    waits,
+    open_aside,
 )
 from invsvc_async.storage.dialect import MOST, slices
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 200  # entries that one transaction moves
 # Whether the entry *e* comes behind one to the same thing that is aside.
 IS_BEHIND: Final = f"""
-EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {waits("w")})
+EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {open_aside("w")})
 """
 # Of each of these lanes aside: when its next entry is due; and the time of the database (s).
 _NEXT_DUE: Final = f"""
 SELECT given.lane, (
-    SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {waits("w")}
+    SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {open_aside("w")}
     ORDER BY w.due_at LIMIT 1
 ), {{now}} FROM {{rows 1 lane:bigint}}
 """
@@ -62,7 +62,7 @@ _LOCK_OWNERS: Final = (
 )
 _COME_BACK: Final = f"""
 UPDATE {{s}}entries SET lane = $2 WHERE lane = $1 AND seq IN (
-    SELECT w.seq FROM {{s}}entries AS w WHERE w.lane = $1 AND {waits("w")} AND w.due_at <= $3
+    SELECT w.seq FROM {{s}}entries AS w WHERE w.lane = $1 AND {open_aside("w")} AND w.due_at <= $3
     ORDER BY w.due_at, w.place LIMIT {{arg 4 bigint}}
 ) RETURNING place
 """
@@ -70,7 +70,7 @@ UPDATE {{s}}entries SET lane = $2 WHERE lane = $1 AND seq IN (
 # waits for a transaction that drops it.
 _FIRST_BEFORE: Final = f"""
 SELECT e.seq, e.lane, (
-    SELECT w.due_at FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {waits("w")}
+    SELECT w.due_at FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {open_aside("w")}
     ORDER BY w.place LIMIT 1 {{share}}
 ) FROM {{s}}entries AS e WHERE e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN}
 """
@@ -82,7 +82,7 @@ UPDATE {s}entries AS e SET lane = given.lane, due_at = given.due_at
 # own comes back then.
 _MAKE_DUE: Final = f"""
 UPDATE {{s}}entries AS w SET due_at = coalesce(w.not_before, 0)
-    WHERE w.thing = $1 AND w.place > $2 AND {waits("w")}
+    WHERE w.thing = $1 AND w.place > $2 AND {open_aside("w")}
 """
 # The times of new entries, which were inserted aside.
 _NOTE_TIMES: Final = f"""
@@ -91,12 +91,13 @@ UPDATE {{s}}entries AS e SET not_before = given.not_before, due_at = given.not_b
     WHERE e.key = given.key AND e.{ASIDE} AND e.due_at IS NULL AND e.state = {State.TO_DO:d}
 """
 _FIRST_WAITING: Final = f"""
-e.lane {{any 1 bigint}} AND {waits("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
+e.lane {{any 1 bigint}} AND {open_aside("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
 """
 _COUNT_WAITING: Final = f"""
 SELECT count(*), min(due_at) FROM (
     SELECT w.due_at FROM {{s}}entries AS w
-        WHERE w.lane {{any 1 bigint}} AND {waits("w")} AND w.due_at > {{now}} * 1000 LIMIT {{arg 2 bigint}}
+        WHERE w.lane {{any 1 bigint}} AND {open_aside("w")} AND w.due_at > {{now}} * 1000
+        LIMIT {{arg 2 bigint}}
 ) AS chosen
 """
 

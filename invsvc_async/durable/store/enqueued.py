@@ -33,12 +33,12 @@ Statement: TypeAlias = tuple[str, tuple[Cell, ...]]  # and its values
 
 # The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
 # thing are numbered in the order in which their transactions commit.  Each part selects from the one before
-# (``told`` from ``first``, ``numbered`` from ``told``), which makes PostgreSQL run them in this order.
+# (``notified`` from ``first``, ``numbered`` from it), which makes PostgreSQL run them in this order.
 _INSERT: Final = """
 WITH first AS MATERIALIZED ({lock}),
-told AS MATERIALIZED (SELECT pg_notify(CAST($1 AS text), CAST($2 AS text)) AS done FROM first),
+notified AS MATERIALIZED (SELECT pg_notify(CAST($1 AS text), CAST($2 AS text)) AS done FROM first),
 numbered AS MATERIALIZED (
-    SELECT nextval('{schema}.entries_seq_seq') AS number FROM told WHERE told.done IS NOT NULL
+    SELECT nextval('{schema}.entries_seq_seq') AS number FROM notified WHERE notified.done IS NOT NULL
 )
 INSERT INTO {schema}.entries (seq, place, lane, {names})
 SELECT number, number, CAST($3 AS bigint), {values} FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
@@ -85,7 +85,7 @@ _DELETE_REPLACED: Final = "DELETE FROM {s}entries WHERE key {any 1 text}"
 
 class TakenIn(NamedTuple):
     """
-    How many rows were taken in, and the number before those of new entries, if there are any.
+    How many rows were taken in, and a number below those of any new entries; ``None`` if there was no row.
 
     ``has_times`` is whether some of them are not to be sent before a time.
     """

@@ -174,7 +174,8 @@ async def ready_since(store: Store, most: int) -> int | None:
     """
     Return when the first of the open entries could be sent (epoch ms); ``None`` if none can be sent.
 
-    At most *most* entries are looked at.  The time for which the user let an entry wait does not count.
+    At most *most* entries are looked at.  The time for which the user let an entry wait does not count.  One
+    that is tried again counts from when it was stored first.
     """
     [(since,)] = await store.rows(_READY_SINCE, most)
     return None if since is None else int(since)

@@ -192,7 +192,7 @@ async def forget_the_dead(store: Store) -> None:
 
 
 async def note_end(store: Store, name: str, status: str | None) -> None:
-    """Note that the process *name* has ended, with the last *status*; forget one that has given no status."""
+    """Note that the process *name* has ended, with *status*; delete it if it has never given one before."""
     await store.rows(f"{_DELETE_MEMBER} AND status IS NULL", name)
     await store.rows(_END_MEMBER, name, status)
 

@@ -7,7 +7,7 @@ What each version of the tables of a store of writes has changed, in the order o
          text of the outcome, which is not done any more, except here
 3        ``entries.labels``: those of the user
 4        ``entries.team``, ``""`` in what is there, with an index of what is open in the order of teams;
-         the index of what is open of each thing has its order
+         the index ``open_of_thing`` has ``place``, too
 5        ``entries.not_before`` and ``due_at``, with indexes of what waits for its time
 =======  ===========================================================================================
 

@@ -13,8 +13,8 @@ thing is its URL.  It is not overtaken.  But its webhook and that of another cre
 for each other, so of all creates of a thing that may have been sent, one at most is *held*: in the lane of a
 living process.
 
-- A create that was not sent waits for earlier ones, and for all others that may have been sent, until it is
-  sent, and held itself (``begin``).
+- A create that was not sent waits for earlier ones, and for all others that may have been sent.  Once
+  ``begin`` lets it be sent, it is the one that is held.
 - One that may have been sent, and that nobody has, waits only for the one that is held, until a run acquires
   it to settle it (``check_alone``).  That run need not wait before it sends it again.
 
@@ -40,14 +40,15 @@ comes before it.  Two things have to be sure for that:
 
 - PostgreSQL (``line`` in ``_CLAIM``): no write to the thing is known, or the one that was claimed just before
   was applied, and is in the lane of this process.  To be sent, that one was next itself, or ``begin`` let it.
-  So it has waited for all earlier ones but those that it passed over, and those are overtaken by it.
+  So it has waited for all earlier ones but those that it *passed over*, and those are overtaken by it.  A
+  write passes over one that may have been sent and that nobody has: it does not wait for that one.
 - A file (``_NOT_NEXT``): no other write to the thing is open or UNKNOWN; and none had an effect, or the last
   one that may have had one was applied, and is in the lane of this process.
 
-Each condition is enough, so the answers may differ.  Only a file says no where the write before has passed
-over one that is still open or UNKNOWN; only PostgreSQL, where the write before has ended without an effect. A
-no is always safe: the run then asks ``ahead_of``.  A create that has a thing always asks, since it waits for
-later creates, too (``durable/key_steps.py``).
+Each condition is enough, so the answers may differ.  If the write before has passed over one that is still
+open or UNKNOWN, a file says no, and PostgreSQL may say yes.  If the write before has ended without an effect,
+PostgreSQL says no, and a file may say yes.  A no is always safe: the run then asks ``ahead_of``.  A create
+that has a thing always asks, since it waits for later creates, too (``durable/key_steps.py``).
 """
 
 from __future__ import annotations

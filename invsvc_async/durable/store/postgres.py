@@ -104,7 +104,7 @@ _NEXT_OPEN = _next_open("false")
 _NEXT_OPEN_AND_BEHIND = _next_open(IS_BEHIND)
 _TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
 # A fact for each place in which a copy was refused: a copy may contain the fact of an earlier one.
-_NOTED = "copied through at "  # and the place
+_COPIED_THROUGH = "copied through at "  # and the place
 _NOTE_LAST = """
 INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 0) AS text) FROM {s}entries
     WHERE true ON CONFLICT DO NOTHING
@@ -331,7 +331,9 @@ class PostgresStore(Pool):
                 await self.rows(_NOTE_LAST, _note(await self.run(place_of)))
             raise
         if self._restored or self._moved:
-            await self.rows("DELETE FROM {s}facts WHERE name LIKE $1", f"{_NOTED}%")
+            await self.rows(
+                "DELETE FROM {s}facts WHERE name LIKE $1", f"{_COPIED_THROUGH}%"
+            )
         self._restored = self._moved = False
 
     def forget_place(self) -> None:
@@ -339,7 +341,7 @@ class PostgresStore(Pool):
         self._place = None
 
     def _checked_place(self) -> Script[dict[str, str]]:
-        """Return the place, and note it; note it if the store counts as a copy, which may lack sends."""
+        """Return the place, and store it.  A store that counts as a copy, and may lack sends, is marked."""
         place = yield from place_of()
         found = yield (
             "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}",
@@ -590,7 +592,7 @@ class PostgresStore(Pool):
 
 def _note(place: dict[str, str]) -> str:
     """Return the name of the note of the last entry that may have been sent before this *place*."""
-    return f"{_NOTED}{sorted(place.items())}"
+    return f"{_COPIED_THROUGH}{sorted(place.items())}"
 
 
 def _pop_settings(kind: str, query: dict[str, str]) -> tuple[str, float]:

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 # The entry enters as being sent, in no order (place 0), and with no digest, because its key is made up.  One
 # that is there is updated, unless another process has taken it over: then it is in another lane.
 _PUT_BY_KEY: Final = f"""
-WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
+WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}})
 INSERT INTO {{s}}entries AS e
     (place, key, lane, digest, operation, state, common, intent, verdict, outcome, done_at)
 SELECT 0, given.key, given.lane, '', given.operation, given.state, given.common, given.intent, given.verdict,
     given.outcome, given.done_at
-FROM turn CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text {CHANGING}}}
+FROM durable CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text {CHANGING}}}
     JOIN owned ON owned.id = given.lane AND owned.owner = given.token WHERE true
 ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common, intent = excluded.intent,
     verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
@@ -54,7 +54,7 @@ RETURNING key
 
 # --- by number, in PostgreSQL: one statement for a group
 #
-#     turn    makes the commit wait for the disk
+#     durable makes the commit wait for the disk
 #     owned   the lanes, locked until the commit; an entry is stored if its lane still has the token
 #     stored  the entries that are stored.  A send changes no column of an index.  The key is compared,
 #             because in a database that was put back from a copy, a number may be another key's.  An entry
@@ -94,11 +94,11 @@ def _stored(*, counted: bool, is_again: bool) -> str:
     what_to_count = _WHAT_TO_COUNT if counted else ""
     not_reopened = _NOT_REOPENED if is_again else ""
     return f"""
-WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
+WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
     UPDATE {{s}}entries AS e SET {_SET_VALUES}
-    FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {CHANGING}}}
+    FROM durable CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {CHANGING}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token
         JOIN {{s}}entries AS b ON b.seq = given.seq
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane AND b.state = e.state

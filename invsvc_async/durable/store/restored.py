@@ -1,6 +1,9 @@
 """
 How a store that went back in time, or was copied, is recognised, and the notes about such a store.
 
+*Place* is here where a store is, and not, as for entries, the order of writes.  An *epoch* is a count of
+sends, and not a time.
+
 What that means for its writes is in ``durable/intents.py``; for keys that it may lack, in ``key_names.py``.
 
 In PostgreSQL, it is recognised by the place of its tables, which ``check_place`` in ``postgres`` compares:

@@ -68,7 +68,7 @@ class StoreSchemas:
         if found is None:
             found = yield from self._adopt(base_url)
         if found is None:
-            yield from self._check_none_known()
+            yield from self._check_may_create()
         return found or self._own(base_url, mine)
 
     def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
@@ -83,7 +83,7 @@ class StoreSchemas:
         """
         found = yield from self._known(base_url, mine, same_mode=same_mode)
         if found is None:
-            yield from self._check_none_known()
+            yield from self._check_may_create()
         return found
 
     async def only_one(self, connection: Connection) -> str:
@@ -193,10 +193,17 @@ class StoreSchemas:
             )
         return others[0] if same_mode and others else None
 
-    def _check_none_known(self) -> Script[None]:
-        """Raise JournalError if the role may not read a schema of this name, or none is to be created."""
+    def _check_may_create(self) -> Script[None]:
+        """
+        Raise JournalError unless a schema may be created.
+
+        The role may not read one of this name, which may be the one to use; or none is to be created.
+        """
         for schema in (yield from self._called_so(is_hidden=True)):
-            yield _OWNERS.format(schema=schema), ()  # the database refuses it
+            yield (
+                _OWNERS.format(schema=schema),
+                (),
+            )  # the database refuses this, in its own words
         if not self._creates:
             raise self.none_here(" of this base URL and credential")
 

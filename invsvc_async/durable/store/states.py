@@ -53,7 +53,9 @@ async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
     ]
 
 
-async def claims_of(store: Store, things: Sequence[str]) -> list[tuple[str, str]]:
+async def webhooks_made_for(
+    store: Store, things: Sequence[str]
+) -> list[tuple[str, str]]:
     """Return which webhooks untagged creates of the URLs *things* made, and the keys of the creates."""
     return [
         (claim, key)
