@@ -60,6 +60,18 @@ def test_row_settles_by_a_read_of_the_table(row: Operation) -> None:
 
 
 @rows
+def test_row_names_its_thing_as_id(row: Operation) -> None:
+    """The thing that a read shows is `id` in the path: by that, an answer about another thing is recognised."""
+    wires = [each.wire for each in row.parameters if each.where == "path"]
+
+    if row.reader is not None and wires:
+        assert wires == ["id"], (
+            "reconcile.compare.names_another, writes.values and durable.resolve read path['id']: "
+            "otherwise an answer about another thing counts as this one's"
+        )
+
+
+@rows
 def test_row_with_an_assumed_name_can_find_it(row: Operation) -> None:
     """A parameter has a name on the wire, or a setting with an assumed one."""
     settings = attrs.fields_dict(ParameterNames)

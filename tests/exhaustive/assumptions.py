@@ -9,7 +9,15 @@ import attrs
 from tests.exhaustive import answers as a
 from tests.exhaustive.models import BOTH, Hook, Journey, Listing
 from tests.exhaustive.sequences import each as each_sequence
-from tests.exhaustive.world_list import BASES, CREATE, DOUBTS, JOURNEY, TAGGED, each
+from tests.exhaustive.world_list import (
+    BASES,
+    CREATE,
+    DOUBTS,
+    JOURNEY,
+    READ_BY_THE_SDK,
+    TAGGED,
+    each,
+)
 from tests.exhaustive.world_setup import START, Crash, SetUp
 
 # With a text of the caller's own, two writes may still bear the same end.
@@ -68,7 +76,7 @@ def _removed() -> dict[str, list[SetUp]]:
             ),
         ],
         "the service's clock steps before another process settles": [
-            *_stepped("stepped ahead", tuple(BASES)[:5], 60.0, Crash("resume")),
+            *_stepped("stepped ahead", READ_BY_THE_SDK, 60.0, Crash("resume")),
             *_stepped("stepped back", CREATE, -60.0, Crash("resume", 60.0)),
         ],
         "the service's clocks disagree": [

@@ -58,6 +58,8 @@ BASES: dict[str, dict[str, Any]] = {
     "webhooks.create, tagged": {"model": Listing(tagged=True), "thing": ()},
     "teams.create": {"model": Team(), "thing": (0,), "reader": "own"},
 }
+# those that need no reader of the user's
+READ_BY_THE_SDK = tuple(name for name, base in BASES.items() if "reader" not in base)
 ACTS = {
     "journeys.update": ("equal", "other", "revert", "side", "delete"),
     "webhooks.update": ("equal", "other", "side", "delete"),

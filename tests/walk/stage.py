@@ -446,10 +446,13 @@ class WalkStage(BatchStage):
         process.hit = self.loop.now
         states = self.stored()
         process.claimed = frozenset(states)
+        self._note_sending(states)
+        self._note_verdicts(states)
+
+    def _note_sending(self, states: Mapping[str, int]) -> None:
         for key, state in states.items():
             if state == SENDING:
                 self.may_have_sent.setdefault(key, self.loop.now)
-        self._note_verdicts(states)
 
     def _note_verdicts(self, states: Mapping[str, int]) -> None:
         self.had_verdict.update(key for key, state in states.items() if state == DONE)
@@ -486,7 +489,12 @@ class WalkStage(BatchStage):
         process.use.drop()
         is_last = process.life is self.program.lives[-1]
         if not is_last:
-            self._note_verdicts(self.stored())
+            states = self.stored()
+            self._note_verdicts(states)
+            end = process.life.end
+            if end is not None and end.how == "drop":
+                # a commit that was under way has stored them, and nothing took them back
+                self._note_sending(states)
         for number, sent in enumerate(self.service.sends):
             if sent.client == process.name:
                 self.service.end(number)
