@@ -50,7 +50,7 @@ class LeftWrites:
         With a *most* of 0, only lanes that an earlier call has taken, also if its reply was lost.
         """
         taken: list[Lane] | None = None
-        while taken is None or len(taken) == _DEAD_AT_ONCE:
+        while taken is None or len(taken) >= _DEAD_AT_ONCE:
             taken = await lane.leases.take(most, credential=credential)
             await self._move_others(lane)
 

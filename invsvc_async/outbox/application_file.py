@@ -50,7 +50,7 @@ class ApplicationFile:
         name = f"outbox {self.path}"
         same = SameFile(self.path.absolute(), name, "all that use it")
         connect = partial(_connected, self.path, name, reading=reading)
-        writer = Writer(name, connect, check=same.check)
+        writer = Writer(name, connect, check=lambda _: same.check())
         await writer.start()
         same.remember()
         self._writer = writer

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
-from invsvc_async.durable.store.verdicts import UNTOLD
+from invsvc_async.durable.store.verdicts import FAILED_TO_TELL
 from invsvc_async.errors import ConfigurationError, InvsvcError
 from invsvc_async.outbox.dispatch import dispatch
 from invsvc_async.outbox.pauses import longest_pause, pause_after
@@ -121,7 +121,7 @@ class Dispatching:
         await self._changes.until_open()
         failed: Counter[str] = Counter()
         async for result in self._consumers.results(failed):
-            name = f"{UNTOLD}{result.done_at} {result.key}"
+            name = f"{FAILED_TO_TELL}{result.done_at} {result.key}"
             try:
                 await hand_over(on_result, result)
             except (Exception, asyncio.CancelledError) as error:

@@ -106,7 +106,7 @@ class _Committer:
     # Any: as the writer's owner has it
     store: Callable[[sqlite3.Connection, list[Any]], Sequence[Any] | None] | None
     begin: str | Callable[[sqlite3.Connection], object]
-    check: Callable[[], None] | None
+    check: Callable[[sqlite3.Connection], None] | None
     ended: Callable[[sqlite3.Connection, bool], None] | None
 
     def open(self) -> sqlite3.Connection:
@@ -143,7 +143,7 @@ class _Committer:
 
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         if self.check is not None:
-            self.check()
+            self.check(connection)
         # Without functions, what is stored may be one statement, which is its own transaction.
         with (
             transaction(connection, self.begin)
@@ -193,7 +193,7 @@ class Writer:
         | None = None,
         *,
         begin: str | Callable[[sqlite3.Connection], object] = "BEGIN",
-        check: Callable[[], None] | None = None,
+        check: Callable[[sqlite3.Connection], None] | None = None,
         ended: Callable[[sqlite3.Connection, bool], None] | None = None,
     ) -> None:
         self._name = name

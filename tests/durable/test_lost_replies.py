@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
@@ -16,12 +17,13 @@ from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.adding import SELECT_KNOWN, add
 from invsvc_async.durable.store.deleting import drop, prune
+from invsvc_async.durable.store.findings import store_finding
 from invsvc_async.durable.store.lanes import end_lane, new_lane
 from invsvc_async.durable.store.order import Turn, WaitsFor, begin
 from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.tables import Opening
-from invsvc_async.durable.store.verdicts import take_verdicts
+from invsvc_async.durable.store.verdicts import acknowledge, take_verdicts
 from invsvc_async.errors import JournalError
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import client_of
@@ -373,6 +375,54 @@ async def test_put_that_is_run_again_after_a_retry(proxy, client, request):
             None,
             [],
         )
+
+
+async def test_put_that_is_run_again_after_an_acknowledgement(proxy, client, request):
+    """The end was stored, and the application has acknowledged it since: it is not given again."""
+    name = f"p{abs(hash(request.node.name))}"
+    how = Opening("batch", lanes=2, counted=True, run_by="the batch")
+    address = proxy.journal(name).replace("silence=1", "silence=60")
+    async with (
+        opened(PostgresStore(address, how)) as store,
+        opened(PostgresStore(database().journal(name, silence=60), how)) as other,
+    ):
+        (lane,) = await lanes_of(store, options_of(client).core.clock)
+        [entry] = await fill(store, "a")
+        proxy.lose("refused")
+        storing = asyncio.ensure_future(end(lane, entry))
+        await until(lambda: proxy.lost)
+        proxy.cut()
+        seqs = await unheard(other)
+        await other.rows("UPDATE {s}unheard SET taker = 'other.1'")
+        await acknowledge(other, seqs, "other.1")
+        await proxy.open()
+        await storing
+        assert seqs
+        assert await unheard(store) == []
+
+
+async def test_finding_whose_reply_was_lost(store, client):
+    """What has happened since the finding was stored stays: its acknowledgement, and what a later write has left."""
+    [entry] = await fill(store, "a")
+    (lane,) = await lanes_of(store, options_of(client).core.clock)
+    await end(lane, entry, verdict="unknown")
+    [seen] = await store.entries("true")
+    tries = []
+
+    def make(now):
+        tries.append(f'{{"basis":"person","at":{now}}}')
+        return replace(seen, verdict="applied", outcome=tries[-1], done_at=now)
+
+    async def once_more(store, script):
+        await type(store).run(store, script)
+        await store.rows("DELETE FROM {s}unheard")
+        return await type(store).run(store, script)
+
+    store.run = partial(once_more, store)
+    text = await store_finding(store, seen, make, tries, mine=None, called="a")
+    del store.run
+    assert [text] == tries[:1]
+    assert await unheard(store) == []
 
 
 async def test_retry_while_an_end_is_stored(service, client, proxy, request):

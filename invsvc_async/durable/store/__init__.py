@@ -41,9 +41,9 @@ group commit, notifications).  The thread of a file, which makes the groups, is 
 The states of an entry
 ======================
 
-An entry is in a *lane*, a number.  A lane has an *owner* if its row in ``lanes`` has the token of a process
-that lives: it is not silent (``members``), or, in a file, it has the lock of the file.  Only the owner of its
-lane sends an entry.  The lanes ``FREED`` and ``ENDED`` have no row (``conditions``).
+An entry is in a *lane*, a number, whose row in ``lanes`` may have the token of a process.  The lane has an
+*owner* if that process lives: it is not silent (``members``), or, in a file, it has the lock of the file.
+Only the owner of its lane sends an entry.  The lanes ``FREED`` and ``ENDED`` have no row (``conditions``).
 
 ================  ================  ================================================  ==================
 state             ``state``         other columns                                     left by
@@ -61,8 +61,8 @@ in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settle
 finished          DONE              ``verdict``, which may be UNKNOWN, ``outcome``,   reopen, forget
                                     ``done_at``.  In ``unheard`` until the
                                     application has acknowledged it
-finished, untold  DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget
-                                    ``digest`` empty: a client has made up the key.
+finished, untold  DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget; if UNKNOWN,
+                                    ``digest`` empty: a client has made up the key.   finish by a person
                                     It stays *open* until the application has it
 emptied           DONE              finished, without ``intent`` and ``outcome``:     forget
                                     its key, digest and verdict are kept

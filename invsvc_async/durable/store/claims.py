@@ -1,9 +1,10 @@
 """
 The entries of keys: claiming, looking, taking over, reopening and releasing.
 
-Each change is guarded in its own statement.  A claim inserts an entry unless its key has one.  An entry is
-taken only out of a lane that nobody living owns, released and stored only by the owner of its lane, and
-reopened only from the verdict that was seen.
+A claim inserts an entry unless its key has one.  An entry is taken only out of a lane that nobody living
+owns: the script of a take-over checks that, under the locks of both lanes.  It is released and stored only by
+the owner of its lane, and reopened only from the verdict that was seen: each statement checks that by itself.
+Who returns a secret is noted without a check.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ _VALUES_IF_NEXT: Final = ", ".join(
 #     durable makes the commit wait for the disk
 #     whole   is_whole: the database has all keys, since it was not restored from a copy.  Otherwise no write
 #             is next.  A run looks for the mark of a copy before it claims.  But this connection may be the
-#             first one to the copy: then the mark was only set when it was opened.  A run whose write is not
-#             next looks for the mark once more before it sends
+#             first one to the copy: then ``connected`` of the store has set the mark since.  A run whose
+#             write is not next looks for the mark once more before it sends
 #     owned   the lane, if it is still this process's; it stays so until the commit
 #     new     what is given under keys that have no entry, if the lane is owned
 #     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries

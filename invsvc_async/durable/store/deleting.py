@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _DROP: Final = "DELETE FROM {s}entries WHERE seq = $1"
 # Entries that were done before $1 (epoch ms), but not UNKNOWN ones, nor emptied ones.  Unless $2 is 1, only
-# those whose verdicts were acknowledged.
+# those whose verdicts were acknowledged; in the journal of a client, those whose secrets were returned.
 _OLD: Final = f"""
 e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
     AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL)

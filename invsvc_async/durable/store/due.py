@@ -149,7 +149,7 @@ async def _waiting_in(
 
 def _bring_back(lanes: Sequence[OwnedLane], now: float) -> Script[dict[int, int]]:
     """
-    Return the place before the first of what came back, by lane.
+    Move what is due into its lane; return the place before the first of what came back, by lane.
 
     What an earlier run has moved, whose reply was lost, is not among it.  It is read with the next sign of
     life, at which the dispatcher reads its lanes from their beginnings.

@@ -4,13 +4,13 @@ What a person has found out about a write, stored as its verdict; ``durable/reso
 The finding is stored in one transaction, under the locks of a take-over: on the lane, then on the entry.  So
 if a process takes the lane over before, the finding is refused, because that process lives; if afterwards,
 the process finds the verdict.  The previous owner, which was silent for too long, may still store something:
-that is rejected, because the entry is done.
+that is rejected, because the entry is done; but not what it stores by a key that it has made up (``puts``).
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import (
@@ -42,8 +42,8 @@ _NOW: Final = "SELECT {ms}"
 _LOCK_ENTRY: Final = (
     f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
 )
-# An entry that is done already may get another end.  It is opened first, so that all that follows from an end
-# follows from this one, too.
+# An entry that is done already may get another end.  It is opened first, so that in a file all that follows
+# from an end, by triggers, follows from this one, too.
 _OPEN_AGAIN: Final = f"""
 UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1
@@ -64,6 +64,13 @@ INSERT INTO {s}states AS s (thing, place) VALUES ($1, $2) ON CONFLICT (thing) DO
     place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
     team = NULL, state = NULL, stamp = NULL
 """
+
+
+class InPlace(NamedTuple):
+    """An entry with a person's finding; *is_new*: no earlier try has stored it."""
+
+    entry: Entry
+    is_new: bool
 
 
 async def entry_of(store: Store, key: str) -> Entry | None:
@@ -107,7 +114,7 @@ async def store_finding(
     return text
 
 
-def _store(putting: Script[Entry], *, has_results: bool) -> Script[str]:
+def _store(putting: Script[InPlace], *, has_results: bool) -> Script[str]:
     """
     Replace an entry by *putting*, and store all that follows from it; return the stored outcome.
 
@@ -115,7 +122,9 @@ def _store(putting: Script[Entry], *, has_results: bool) -> Script[str]:
     them by the keys.
     """
     yield "SELECT {durably}", ()
-    entry = yield from putting
+    entry, is_new = yield from putting
+    if not is_new:  # What follows was stored, too, and may have changed since.
+        return str(entry.outcome)
     if has_results:
         yield _NOTE_UNHEARD, (entry.seq,)
     is_create = kind_of_write(BY_NAME[entry.operation]).creates
@@ -133,9 +142,9 @@ def _put_in_place(
     mine: str | None,
     silence: float,
     called: str,
-) -> Script[Entry]:
+) -> Script[InPlace]:
     """
-    Store the entry that *make* returns in place of *seen*, and return it.
+    Store the entry that *make* returns in place of *seen*, unless an earlier try has; return it.
 
     The arguments are those of ``store_finding``.
     """
@@ -148,7 +157,7 @@ def _put_in_place(
     *fields, flags = rows[0]
     there = entry_in(fields)
     if there.outcome is not None and there.outcome in tries:
-        return there
+        return InPlace(there, is_new=False)
     if there != seen:
         raise changed_meanwhile(called)
     is_open = seen.state is not State.DONE
@@ -164,7 +173,7 @@ def _put_in_place(
     yield from move_count(before, after)
     if is_aside(seen.lane):
         yield from make_due_again(entry.thing, entry.place)
-    return entry
+    return InPlace(entry, is_new=True)
 
 
 def _is_alive(called: str) -> JournalError:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-# For each input that is being read there is a fact, with the name of the process that reads it.
+# For each input that is being read there is a fact, named after the process that reads it; its value is when
+# that was begun (s).
 _INPUT: Final = "input "
 _INPUTS: Final = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
 _NOTE_INPUT: Final = """

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.store.postgres import PostgresStore
 
-# Operations use what both have: ``run``, ``rows``, ``entries``, ``put``, ``open_in``, ``tell`` and ``hear``.
+# Operations use what both have: ``run``, ``rows``, ``entries``, ``put``, ``open_in``, ``tell`` and ``hear``,
+# and what a store says of itself: ``how``, ``version``, ``is_shared``, ``silence``, ``commons``.
 Store: TypeAlias = "SqliteStore | PostgresStore"
 
 

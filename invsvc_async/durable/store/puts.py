@@ -60,7 +60,8 @@ RETURNING key
 #             because in a database that was put back from a copy, a number may be another key's.  An entry
 #             that has an end is stored only if it is this one: an earlier try has stored it, and its reply
 #             was lost
-#     told    who gives the verdicts of those that have one; ``{told}`` leaves out those of a client's journal
+#     told    who gives the verdicts of those that have got one: an end that an earlier try has stored may be
+#             acknowledged by now.  ``{told}`` leaves out those of a client's journal
 #
 # After that come ``_COUNTED``, in a store that keeps counts, and ``_NOTED_STATES``, if writes left something.
 
@@ -105,8 +106,8 @@ stored AS (
         AND (e.{OPEN}{not_reopened} OR e.verdict = given.verdict AND e.outcome = given.outcome)
     RETURNING e.seq, e.place, e.done_at, given.taker, b.{OPEN} AS was_open {what_to_count}
 ), told AS (
-    INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}
-        ON CONFLICT DO NOTHING
+    INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored
+        WHERE was_open AND done_at IS NOT NULL {{told}} ON CONFLICT DO NOTHING
 )
 """
 

@@ -1,8 +1,8 @@
 """
 How a store that went back in time, or was copied, is recognised, and the notes about such a store.
 
-*Place* is here where a store is, and not, as for entries, the order of writes.  An *epoch* is a count of
-sends, and not a time.
+*Place* is here where a store is, and not, as for entries, the order of writes.  An *epoch* is no time, but
+the identity that a journal in a file gets when it is made.
 
 What that means for its writes is in ``durable/intents.py``; for keys that it may lack, in ``key_names.py``.
 
@@ -13,7 +13,9 @@ Recovery from a backup and the promotion of a replica begin a new timeline; a du
 snapshot of the storage that is put back as it was cannot be recognised.
 
 A file counts each time that it stores a write before a send.  A file beside it repeats the count after each
-group of them.  A journal that has counted less than the file beside it is an older copy.
+group of them.  A journal that has counted less than the file beside it is an older copy.  The process that
+has the journal open remembers the count, too: so older contents that another program puts into the open file
+are recognised before the next group.
 """
 
 from __future__ import annotations
@@ -240,10 +242,24 @@ def fact(connection: sqlite3.Connection, name: str) -> str | None:
     return None if row is None else row[0]
 
 
+def _counted_in(connection: sqlite3.Connection) -> CountedSends | None:
+    """Return what the journal has counted; ``None`` if it is new."""
+    counted = fact(connection, "sends")
+    if counted is None:
+        return None
+    return CountedSends(str(fact(connection, "epoch")), int(counted))
+
+
+def _state_of(connection: sqlite3.Connection) -> int:
+    """Return a number that is another one once another connection, of any program, has changed the file."""
+    state: int = connection.execute("PRAGMA data_version").fetchone()[0]
+    return state
+
+
 @attrs.define(eq=False)
 class Epoch:
     """
-    The count of sends of a journal, stored in the journal and in the file at *path* beside it.
+    The identity of a journal and its count of sends, stored in it, and in the file at *path* beside it.
 
     Errors call the journal *name*.  A journal that may lack sends is treated as *how* says, and if it is
     accepted, that is noted in the same transaction.  ``moved`` only accepts a journal that lacks the file
@@ -256,6 +272,8 @@ class Epoch:
     _how: Opening
     _number: int = attrs.field(init=False, default=-1)
     _standing: CountedSends = attrs.field(init=False, default=CountedSends("", 0))
+    # SQLite's number for the state of the file, which other connections change.  -1: check in any case.
+    _state: int = attrs.field(init=False, default=-1)
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """
@@ -275,12 +293,8 @@ class Epoch:
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         beside = self._read()
-        counted = fact(connection, "sends")
-        journal = (
-            None
-            if counted is None
-            else CountedSends(str(fact(connection, "epoch")), int(counted))
-        )
+        self._state = _state_of(connection)
+        journal = _counted_in(connection)
         wrong = wrong_with(journal, beside)
         restored = self._how.restored
         is_accepted = restored or (self._how.moved and beside is None)
@@ -317,6 +331,27 @@ class Epoch:
         advice = wrong.advice.format(it=self._how.run_by)
         raise JournalError(f"{words}. {advice}")
 
+    def check(self, connection: sqlite3.Connection) -> None:
+        """
+        Check that no other program has replaced the contents of the open journal, as SQLite's restore does.
+
+        Raises:
+            JournalError: They lack sends, or are of another journal.  Later calls raise it, too.
+        """
+        state = _state_of(connection)
+        if state == self._state:
+            return
+        wrong = wrong_with(
+            _counted_in(connection) or CountedSends("", 0), self._standing
+        )
+        if wrong is not None:
+            what = wrong.what.format(beside=self._path.name)
+            raise JournalError(
+                f"{self._name}: its contents were replaced while it was open: {what}. Nothing is sent from "
+                "now on. Stop this program, put the newest file back, and start again."
+            )
+        self._state = state
+
     def note_sends(self, connection: sqlite3.Connection, sends: int | None) -> None:
         """
         Repeat in the file that *sends* more were stored.
@@ -325,11 +360,16 @@ class Epoch:
         """
         if sends == 0:
             return
-        count = (
-            int(fact(connection, "sends") or 0)
-            if sends is None
-            else self._standing.sends + sends
-        )
+        if sends is None:
+            journal = _counted_in(connection) or CountedSends("", 0)
+            if wrong_with(journal, self._standing) is not None:
+                self._state = (
+                    -1
+                )  # The count beside it stays, and the next check raises.
+                return
+            count = journal.sends
+        else:
+            count = self._standing.sends + sends
         self._standing = self._standing._replace(sends=count)
         self._write()
 

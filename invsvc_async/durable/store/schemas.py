@@ -30,10 +30,11 @@ SELECT nspname, NOT has_schema_privilege(oid, 'USAGE') AS is_hidden FROM pg_name
     WHERE starts_with(nspname, CAST($1 AS text)) ORDER BY nspname
 """
 # Of one base URL, each credential may have a store of its own; with ``same_mode`` it continues another's.
+# The facts ``credential …`` name all that have opened a store.
 _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
-_OWN = """
+_BECOME_OWNER = """
 INSERT INTO {schema}.facts (name, value) VALUES ('base_url', $1) ON CONFLICT DO NOTHING RETURNING name
 """
 # In the name of a schema, in place of the digest of a base URL and a credential.
@@ -69,7 +70,7 @@ class StoreSchemas:
             found = yield from self._adopt(base_url)
         if found is None:
             yield from self._check_may_create()
-        return found or self._own(base_url, mine)
+        return found or self._schema_of(base_url, mine)
 
     def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
         """
@@ -116,7 +117,7 @@ class StoreSchemas:
         if core is None:
             return self._of_nobody
         mine = core.credential.fingerprint(core.base_url) or ""
-        return self._own(core.base_url, mine)
+        return self._schema_of(core.base_url, mine)
 
     def none_here(self, whose: str = "") -> JournalError:
         """Return the error for a database without such a store; *whose* ends its first sentence."""
@@ -125,7 +126,7 @@ class StoreSchemas:
             "address, and the profile."
         )
 
-    def _own(self, base_url: str, mine: str) -> str:
+    def _schema_of(self, base_url: str, mine: str) -> str:
         digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
         return f"{self.prefix}_{digest}"
 
@@ -146,7 +147,7 @@ class StoreSchemas:
             return None
         if not (yield _HAS_TABLE, (f"{schema}.facts",))[0][0]:
             return None
-        taken = yield _OWN.format(schema=schema), (base_url,)
+        taken = yield _BECOME_OWNER.format(schema=schema), (base_url,)
         return schema if taken else None
 
     def definition(self, core: ClientCore | None) -> Iterator[str]:
@@ -174,7 +175,7 @@ class StoreSchemas:
         self, base_url: str, mine: str, *, same_mode: bool
     ) -> Script[str | None]:
         """Return the schema of *base_url* and *mine* as ``find`` does, among those that the role may read."""
-        own = self._own(base_url, mine)
+        own = self._schema_of(base_url, mine)
         if (yield _HAS_TABLE, (f"{own}.facts",))[0][0]:
             return own
         others: list[str] = []

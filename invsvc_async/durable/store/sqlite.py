@@ -153,7 +153,7 @@ class SqliteStore:
                 self._name,
                 self._connect,
                 self._store_group,
-                check=self._same.check,
+                check=self._check,
                 ended=self._group_ended,
             )
             self._writer.start_thread()
@@ -331,6 +331,12 @@ class SqliteStore:
         return empty
 
     # --- on the writer's thread
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Raise JournalError if the file is another one than was opened, or has an older state."""
+        self._same.check()
+        if not self.how.reading:
+            self._epoch.check(connection)
 
     def _connect(self) -> sqlite3.Connection:
         if not self.how.reading:

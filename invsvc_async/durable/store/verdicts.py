@@ -42,13 +42,15 @@ _ACKNOWLEDGE: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker
 _NOTE_LOST: Final = """
 UPDATE {s}entries SET outcome = $2, flags = {arg 3 smallint} WHERE seq = $1 AND outcome = $4 RETURNING seq
 """
+# A verdict is *unheard*, or *untold*, until it is acknowledged: the words mean the same.
+#
 # The last error of ``on_result`` for a verdict is a fact: its name is this text, the time of the verdict, in
 # epoch ms with so many digits, and the key.
-UNTOLD: Final = "untold "
+FAILED_TO_TELL: Final = "untold "
 _DIGITS: Final = 13
 _FORGET_ERRORS: Final = (
-    f"DELETE FROM {{s}}facts WHERE name LIKE '{UNTOLD}%'"
-    f" AND substr(name, {len(UNTOLD) + 1}, {_DIGITS}) < $1"
+    f"DELETE FROM {{s}}facts WHERE name LIKE '{FAILED_TO_TELL}%'"
+    f" AND substr(name, {len(FAILED_TO_TELL) + 1}, {_DIGITS}) < $1"
 )
 
 
@@ -112,6 +114,7 @@ def _note_secret_lost(before: Entry, after: Entry) -> Script[None]:
         counted, now = (
             (int(State.DONE), str(each.verdict), each.flags) for each in (before, after)
         )
+        # Each does something in one of the databases: the state stays, so a file's triggers see no change.
         yield from move_count(counted, now)
         yield from move_count_in_file(counted, now)
 

@@ -264,14 +264,14 @@ class _File:
         )
         self.upkeep = Upkeep(self.path, name)
         self._same = SameFile(Path(self.path), name, "all its receivers")
-        check = self._same.check
+        same = self._same
         ended = self.upkeep.committed
         self.writer = Writer(
             name,
             self._connect,
             self._put_all,
             begin=self._begin,
-            check=check,
+            check=lambda _: same.check(),
             ended=ended,
         )
         self.writer.start_thread()
