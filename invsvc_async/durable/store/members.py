@@ -83,7 +83,7 @@ class SignAhead(NamedTuple):
     silence: float
 
 
-class Beat(NamedTuple):
+class LifeSigns(NamedTuple):
     """
     The facts about the processes of a store that a process finds when it gives a sign of life.
 
@@ -168,13 +168,13 @@ def living_members(silence: float) -> Script[list[str]]:
     return [f"pid {each.get('pid', '?')} on {each.get('host', '?')}" for each in said]
 
 
-def show(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[Beat]:
+def show(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[LifeSigns]:
     """Store a sign of life of *name*; return which *tokens* own lanes, and what other processes do."""
     yield _SHOW, (name, silence, int(sign.sends), int(sign.hungry), sign.status)
     mine = yield _STILL_OWNED, (tokens,)
     [(members, hungry)] = yield _SENDING, (silence, name)
     ahead = [SignAhead(*row) for row in (yield _SIGNS_AHEAD, (name,))]
-    return Beat({owner for (owner,) in mine}, max(members, 1), hungry, ahead)
+    return LifeSigns({owner for (owner,) in mine}, max(members, 1), hungry, ahead)
 
 
 async def make_old(store: Store, name: str, seen: float, silence: float) -> None:
