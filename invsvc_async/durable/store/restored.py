@@ -363,9 +363,8 @@ class Epoch:
         if sends is None:
             journal = _counted_in(connection) or CountedSends("", 0)
             if wrong_with(journal, self._standing) is not None:
-                self._state = (
-                    -1
-                )  # The count beside it stays, and the next check raises.
+                # The count beside it stays, and the next check raises.
+                self._state = -1
                 return
             count = journal.sends
         else:
