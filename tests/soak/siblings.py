@@ -35,6 +35,7 @@ def one_seed(
         return _one_seed(seed, writes, world, tls=tls)
     finally:
         gc.set_threshold(*usual)
+        gc.collect()  # what a seed leaves would be gigabytes after some seeds
 
 
 def _one_seed(seed: int, writes: int, world: str | None, *, tls: bool) -> Report:
