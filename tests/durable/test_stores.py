@@ -16,14 +16,21 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.lanes import take_lanes
+from invsvc_async.durable.store.lists import count, first
 from invsvc_async.durable.store.members import SEEN
+from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.restored import place_of
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.states import Left
 from invsvc_async.durable.store.tables import Opening
-from invsvc_async.durable.store.verdicts import keep_verdicts, take_verdicts
+from invsvc_async.durable.store.verdicts import (
+    count_untold,
+    keep_verdicts,
+    take_verdicts,
+)
 from invsvc_async.errors import JournalError
+from tests.batch.conftest import client_of
 from tests.durable.stores import (
     KINDS,
     SENT,
@@ -35,6 +42,8 @@ from tests.durable.stores import (
     store_of,
     unheard,
 )
+from tests.support.database import database
+from tests.support.inside import store_beneath
 
 
 @pytest.fixture(params=["PostgreSQL", "PostgreSQL that counts", "SQLite"])
@@ -388,3 +397,26 @@ async def test_store_with_other_lanes(kind, tmp_path, request):
     ):
         async with opened(store_of(kind, tmp_path, request.node.nodeid, lanes=3)):
             pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_untold_in_the_journal_of_a_client(service, tmp_path, kind):
+    """That is what is done and was not given to the application, and not a create whose secret is to be returned."""
+    place = tmp_path / "journal.db"
+    if kind != "SQLite":
+        place = database().at(journal="untold", silence=60)
+    async with client_of(service, journal=place) as client:
+        assert await client.recover() == []
+        store = store_beneath(client)
+        text = (
+            "INSERT INTO {s}entries (place, key, lane, digest, operation, state, verdict, outcome, intent) "
+            "SELECT 1, given.key, 0, given.digest, 'webhooks.create', given.state, given.verdict, '{}', '{}' "
+            "FROM {rows 1 key:text digest:text state:smallint verdict:text} WHERE true"
+        )
+        await store.rows(text, [("k", "d", 1, None), ("made up", "", 2, "applied")])
+        text = "INSERT INTO {s}unheard (seq) SELECT seq FROM {s}entries WHERE key = 'k'"
+        await store.rows(text)
+        untold = Chosen(state="untold")
+        assert [each.key for each in await first(store, untold, 9)] == ["made up"]
+        assert (await count(store, untold, 9)).many == 1
+        assert await count_untold(store, 9) == 1

@@ -491,9 +491,7 @@ class WalkStage(BatchStage):
         if not is_last:
             states = self.stored()
             self._note_verdicts(states)
-            end = process.life.end
-            if end is not None and end.how == "drop":
-                # a commit that was under way has stored them, and nothing took them back
+            if _may_have_stored_late(process.life):
                 self._note_sending(states)
         for number, sent in enumerate(self.service.sends):
             if sent.client == process.name:
@@ -543,3 +541,13 @@ def _half() -> float:
 
 def _nothing(*_: object) -> None:
     """Do nothing."""
+
+
+def _may_have_stored_late(life: Life) -> bool:
+    """
+    Return whether a write may have been stored as about to be sent after *life* was hit, and so was not taken back.
+
+    Its loop has ended while a commit was under way; or the database answered too late.
+    """
+    is_dropped = life.end is not None and life.end.how == "drop"
+    return is_dropped or bool(life.slow or life.lost)

@@ -61,7 +61,7 @@ in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settle
 finished          DONE              ``verdict``, which may be UNKNOWN, ``outcome``,   reopen, forget
                                     ``done_at``.  In ``unheard`` until the
                                     application has acknowledged it
-finished, untold  DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget; if UNKNOWN,
+finished, open    DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget; if UNKNOWN,
                                     ``digest`` empty: a client has made up the key.   finish by a person
                                     It stays *open* until the application has it
 emptied           DONE              finished, without ``intent`` and ``outcome``:     forget
@@ -120,11 +120,11 @@ forget      dropped: nothing was sent; or done,   deleting: ``_DROP``
             the application's file
 ==========  ====================================  =====================================================
 
-A reopened entry is as one that has entered, but its ``intent`` has more.  After UNKNOWN, that is all that was
-sent before, which its next owner settles first: by ``retry`` in a batch or an outbox, such an entry is TO DO.
-After another verdict, ``retry`` only leaves that something was sent, without an effect.  So a person may
-finish an entry that waits: one that was reopened so, or one of an older copy of the store, which does not
-know what was sent since.
+Reopening keeps what ``intent`` knows of earlier sends.  After UNKNOWN, that is each send, and the next owner
+settles them first: the entry is SENDING if it is of a key; in a batch or an outbox it is TO DO, although it
+may have been sent.  After another verdict, ``retry`` keeps only that something was sent, without an effect.
+A person may finish an entry that is TO DO, if it was reopened after UNKNOWN, or is of an older copy of the
+store, which does not know what was sent since.
 
 Which guards they have
 ======================

@@ -26,6 +26,8 @@ from invsvc_async.durable.entry import State
 # the user's own, to give its verdict to the application, after which it is deleted (``unkeyed``).
 OPEN: Final = "done_at IS NULL"
 UNFINISHED: Final = f"state < {State.DONE:d}"  # it has no verdict
+# It has a verdict that the application has yet to get: in the journal of a client, of a write without a key.
+DONE_AND_OPEN: Final = f"{OPEN} AND state = {State.DONE:d}"
 # Its key is one of the user's own, so its digest tells whether an equal key is another write.  An entry that
 # a client made up a key for has none.
 KEYED: Final = "digest <> ''"

@@ -85,7 +85,7 @@ _DELETE_REPLACED: Final = "DELETE FROM {s}entries WHERE key {any 1 text}"
 
 class TakenIn(NamedTuple):
     """
-    How many rows were taken in, and a number below those of any new entries; ``None`` if there was no row.
+    How many rows were taken in, and a number below those of any new entries; ``None`` if none was taken.
 
     ``has_times`` is whether some of them are not to be sent before a time.
     """

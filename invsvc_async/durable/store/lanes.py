@@ -134,7 +134,8 @@ def take_lanes(
     (``TakenLane``).
 
     Only those of *credential* are taken, a pattern of ``LIKE``.  The new tokens begin with *tokens*, and end
-    with the lane's number.  *unanswered* are beginnings of tokens of earlier tries, whose replies were lost.
+    with the lane's number.  *unanswered* are the beginnings of the tokens of all tries without a reply, also
+    *tokens*: this script may have been run already.
     *taker* is the token of the process that gives the verdicts of what it sends, if it does.
     """
     rows = yield _FREE_LANES, (silence, most, credential)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.conditions import (
+    DONE_AND_OPEN,
     KEYED,
     NOT_APPLIED,
     NOT_ASIDE,
@@ -157,7 +158,7 @@ async def first_open(store: Store, limit: int) -> list[Entry]:
 
 async def first(store: Store, chosen: Chosen, limit: int) -> list[Entry]:
     """Return the first of the *chosen* entries."""
-    where, texts = _condition_of(chosen, store.version)
+    where, texts = _condition_of(chosen, store)
     return await store.entries(
         f"{where} ORDER BY e.seq LIMIT {{arg 1 bigint}}", limit, *texts
     )
@@ -165,7 +166,7 @@ async def first(store: Store, chosen: Chosen, limit: int) -> list[Entry]:
 
 async def count(store: Store, chosen: Chosen, most: int) -> Counted:
     """Count the *chosen* entries, up to *most*."""
-    where, texts = _condition_of(chosen, store.version)
+    where, texts = _condition_of(chosen, store)
     [(many, oldest)] = await store.rows(_count_text(where), most, *texts)
     return Counted(int(many), oldest)
 
@@ -260,17 +261,19 @@ async def keys_called(store: Store, key: str) -> list[str]:
     return [entry.key for entry in await store.entries(_NAMED, key)]
 
 
-def _condition_of(chosen: Chosen, version: int) -> tuple[str, list[str]]:
+def _condition_of(chosen: Chosen, store: Store) -> tuple[str, list[str]]:
     """
-    Return the condition of *chosen* entries in tables of a *version*, and its values from the second on.
+    Return the condition of *chosen* entries in the tables of *store*, and its values from the second on.
 
     The first value is how many entries are asked for.
     """
     wanted = wanted_by(chosen)
-    if any(version < each.column.since for each in wanted):
+    if any(store.version < each.column.since for each in wanted):
         return "false", []
     condition = _in_state(chosen.state)
-    if chosen.state == "untold" and wanted:  # The first ones may lack what is wanted.
+    if chosen.state == "untold" and store.how.kind == "journal":
+        condition = f"e.{DONE_AND_OPEN}"
+    elif chosen.state == "untold" and wanted:  # The first ones may lack what is wanted.
         condition = _AMONG_ALL_UNTOLD
     conditions = [each.condition(number) for number, each in enumerate(wanted, 2)]
     return " AND ".join([condition, *conditions]), [each.text for each in wanted]

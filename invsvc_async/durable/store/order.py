@@ -15,8 +15,8 @@ living process.
 
 - A create that was not sent waits for earlier ones, and for all others that may have been sent.  Once
   ``begin`` lets it be sent, it is the one that is held.
-- One that may have been sent, and that nobody has, waits only for the one that is held, until a run acquires
-  it to settle it (``check_alone``).  That run need not wait before it sends it again.
+- A run that is to settle a create that may have been sent, and that nobody has, acquires it once no other
+  create of the thing is held (``check_alone``).  It need not wait again before it sends it.
 
 ===================  ==================================================================================
 who asks             how it is decided
@@ -40,8 +40,9 @@ comes before it.  Two things have to be sure for that:
 
 - PostgreSQL (``line`` in ``_CLAIM``): no write to the thing is known, or the one that was claimed just before
   was applied, and is in the lane of this process.  To be sent, that one was next itself, or ``begin`` let it.
-  So it has waited for all earlier ones but those that it *passed over*, and those are overtaken by it.  A
-  write passes over one that may have been sent and that nobody has: it does not wait for that one.
+  So it has waited for every earlier write that a living process has.  The others it *passed over*, and they
+  are overtaken by it: those that were not sent, and those that may have been sent, but that it could not
+  settle (*passed* of ``begin``).
 - A file (``_NOT_NEXT``): no other write to the thing is open or UNKNOWN; and none had an effect, or the last
   one that may have had one was applied, and is in the lane of this process.
 
@@ -131,7 +132,8 @@ def _comes_before(row: str, *, place: str, own: str, waits_for: str) -> str:
     )
 
 
-# The first of the writes that come before, behind the place $3; and what is known of the thing.
+# Of the writes that this one waits for, the first above the place $3, up to which others were passed over
+# already; and what is known of the thing.
 _AHEAD: Final = f"""
 SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, {_ONE_IS_BEING_SENT}, EXISTS (
     SELECT 1 FROM {{s}}entries AS e WHERE e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4
@@ -215,7 +217,11 @@ class Turn(Enum):
 async def ahead_of(
     store: Store, thing: str, place: int, after: int, own: int, waits_for: WaitsFor
 ) -> Ahead:
-    """Return the first write that comes before the entry *own* of *thing* at *place*, behind *after*."""
+    """
+    Return the first write that the entry *own* of *thing*, at *place*, waits for.
+
+    Those up to the place *after* were passed over already.
+    """
     rows = await store.rows(_AHEAD, thing, place, after, own, int(waits_for))
     [(key, earlier, overtaken, being_sent, unknown, last, *left)] = rows
     may_be_overtaken = waits_for is WaitsFor.EARLIER

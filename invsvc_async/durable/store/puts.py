@@ -60,8 +60,8 @@ RETURNING key
 #             because in a database that was put back from a copy, a number may be another key's.  An entry
 #             that has an end is stored only if it is this one: an earlier try has stored it, and its reply
 #             was lost
-#     told    who gives the verdicts of those that have got one: an end that an earlier try has stored may be
-#             acknowledged by now.  ``{told}`` leaves out those of a client's journal
+#     told    who gives the verdict of each that gets one now.  An end that an earlier try has stored is not
+#             noted again: it may be acknowledged by now.  ``{told}`` leaves out those of a client's journal
 #
 # After that come ``_COUNTED``, in a store that keeps counts, and ``_NOTED_STATES``, if writes left something.
 

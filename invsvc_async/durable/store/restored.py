@@ -114,7 +114,7 @@ def mark_restored(through: int | None = None) -> Script[None]:
     [(since,)] = yield _LATEST, ()
     earlier = yield from marked()
     if earlier.is_open:
-        # What was lost by an earlier restore is still looked for, so it counts from then on.
+        # Writes lost by an earlier restore are still looked for, so its time stays.
         since = earlier.since
     mark = Mark(through=last if through is None else through, since=since)
     yield SET, (FACT, _encode(mark).decode())

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.store.conditions import OPEN
+from invsvc_async.durable.store.conditions import DONE_AND_OPEN
 from invsvc_async.durable.store.members import SEEN, dead, living, member_of
 from invsvc_async.durable.store.tables import move_count, move_count_in_file
 from invsvc_async.storage.dialect import slices
@@ -42,7 +42,8 @@ _ACKNOWLEDGE: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker
 _NOTE_LOST: Final = """
 UPDATE {s}entries SET outcome = $2, flags = {arg 3 smallint} WHERE seq = $1 AND outcome = $4 RETURNING seq
 """
-# A verdict is *unheard*, or *untold*, until it is acknowledged: the words mean the same.
+# In batches and outboxes, a verdict is *unheard*, or *untold*, until it is acknowledged: the words mean the
+# same.  In the journal of a client, what is untold is done and still open (``DONE_AND_OPEN``).
 #
 # The last error of ``on_result`` for a verdict is a fact: its name is this text, the time of the verdict, in
 # epoch ms with so many digits, and the key.
@@ -59,11 +60,8 @@ def _count_up_to_limit(rows: str) -> str:
 
 
 _COUNT_UNHEARD: Final = _count_up_to_limit("unheard")
-# In a client's journal ``unheard`` only says who returns a secret.  What the application has not had there
-# are entries that are done and still open.
-_COUNT_OF_JOURNAL: Final = _count_up_to_limit(
-    f"entries WHERE {OPEN} AND state = {State.DONE:d}"
-)
+# In a client's journal ``unheard`` only says who returns a secret.
+_COUNT_OF_JOURNAL: Final = _count_up_to_limit(f"entries WHERE {DONE_AND_OPEN}")
 
 
 async def take(store: Store, taker: str, limit: int) -> list[Entry]:
