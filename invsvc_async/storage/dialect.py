@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+R = TypeVar("R")
 K = TypeVar("K", int, str)
 
 Values: TypeAlias = Sequence[Any]  # Any: as the columns
@@ -120,6 +121,13 @@ def slices(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
     """Divide *items*, for statements and transactions of bounded size."""
     for start in range(0, len(items), most):
         yield items[start : start + most]
+
+
+async def in_parts(
+    ask: Callable[[Sequence[T]], Awaitable[Iterable[R]]], items: Sequence[T]
+) -> list[R]:
+    """Return the rows that *ask* returns for *items*, of which it gets lists of at most ``MOST``."""
+    return [row for some in slices(items, MOST) for row in await ask(some)]
 
 
 def not_found(tried: Iterable[K], statement: str) -> Script[set[K]]:

@@ -14,6 +14,8 @@ from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import ParameterNames
 
 rows = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+# writes to one thing, which a read settles
+OF_ONE_THING = [row for row in TABLE if row.reader is not None and "{" in row.path]
 
 
 def test_table_holds_the_specification() -> None:
@@ -59,16 +61,15 @@ def test_row_settles_by_a_read_of_the_table(row: Operation) -> None:
     assert (row.method == "GET") == (row.kind is OperationKind.READ)
 
 
-@rows
+@pytest.mark.parametrize("row", OF_ONE_THING, ids=lambda row: row.name)
 def test_row_names_its_thing_as_id(row: Operation) -> None:
     """The thing that a read shows is `id` in the path: by that, an answer about another thing is recognised."""
     wires = [each.wire for each in row.parameters if each.where == "path"]
 
-    if row.reader is not None and wires:
-        assert wires == ["id"], (
-            "reconcile.compare.names_another, writes.values and durable.resolve read path['id']: "
-            "otherwise an answer about another thing counts as this one's"
-        )
+    assert wires == ["id"], (
+        "reconcile.compare.names_another, writes.values and durable.resolve read path['id']: "
+        "otherwise an answer about another thing counts as this one's"
+    )
 
 
 @rows

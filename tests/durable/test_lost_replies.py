@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -348,15 +349,22 @@ async def test_take_over_that_is_cancelled(proxy, client, monkeypatch):
         assert [lane.lost for lane in lanes] == [False] * 5
 
 
-async def test_put_that_is_run_again_after_a_retry(proxy, client, request):
-    """The end was stored, and somebody has reopened the write since: that stays."""
-    name = f"p{abs(hash(request.node.name))}"
+@asynccontextmanager
+async def two_stores(proxy, name):
+    """Yield two stores in the same tables; the first one is behind *proxy*."""
+    called = f"p{abs(hash(name))}"
     how = Opening("batch", lanes=2, counted=True, run_by="the batch")
-    address = proxy.journal(name).replace("silence=1", "silence=60")
+    address = proxy.journal(called).replace("silence=1", "silence=60")
     async with (
         opened(PostgresStore(address, how)) as store,
-        opened(PostgresStore(database().journal(name, silence=60), how)) as other,
+        opened(PostgresStore(database().journal(called, silence=60), how)) as other,
     ):
+        yield store, other
+
+
+async def test_put_that_is_run_again_after_a_retry(proxy, client, request):
+    """The end was stored, and somebody has reopened the write since: that stays."""
+    async with two_stores(proxy, request.node.name) as (store, other):
         (lane,) = await lanes_of(store, options_of(client).core.clock)
         [entry] = await fill(store, "a")
         entry.state, entry.intent = State.SENDING, SENT
@@ -379,13 +387,7 @@ async def test_put_that_is_run_again_after_a_retry(proxy, client, request):
 
 async def test_put_that_is_run_again_after_an_acknowledgement(proxy, client, request):
     """The end was stored, and the application has acknowledged it since: it is not given again."""
-    name = f"p{abs(hash(request.node.name))}"
-    how = Opening("batch", lanes=2, counted=True, run_by="the batch")
-    address = proxy.journal(name).replace("silence=1", "silence=60")
-    async with (
-        opened(PostgresStore(address, how)) as store,
-        opened(PostgresStore(database().journal(name, silence=60), how)) as other,
-    ):
+    async with two_stores(proxy, request.node.name) as (store, other):
         (lane,) = await lanes_of(store, options_of(client).core.clock)
         [entry] = await fill(store, "a")
         proxy.lose("refused")

@@ -93,6 +93,19 @@ async def batch(service, folder):
         yield run
 
 
+@asynccontextmanager
+async def replaced(use, service, tmp_path, how):
+    """Yield what runs writes in a file that lacks the last two of three, because it has older contents now."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    async with use(service, folder) as run:
+        await run(0)
+        copy = Copy(folder, tmp_path / "copy", how)
+        await run(1, 2)
+        copy.put_back()
+        yield run
+
+
 WAYS = ["restore", "copy"]
 
 
@@ -100,40 +113,29 @@ WAYS = ["restore", "copy"]
 @pytest.mark.parametrize("use", [keyed, batch])
 async def test_used_on(service, tmp_path, use, how):
     """The process sends nothing that the older contents lack, and says why; nor does the next process."""
-    folder = tmp_path / "files"
-    folder.mkdir()
-    async with use(service, folder) as run:
-        await run(0)
-        copy = Copy(folder, tmp_path / "copy", how)
-        await run(1, 2)
-        copy.put_back()
+    async with replaced(use, service, tmp_path, how) as run:
         for numbers in [(1, 2), (3,)]:
             with pytest.raises(
                 JournalError,
                 match=r"replaced while it was open.*lacks the last 2 sends",
             ):
                 await run(*numbers)
-    await is_recognised(use, service, folder)
+    await is_recognised(use, service, tmp_path)
 
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("use", [keyed, batch])
 async def test_closed(service, tmp_path, use, how):
     """What is only closed after that is recognised as an older copy by the next process."""
-    folder = tmp_path / "files"
-    folder.mkdir()
-    async with use(service, folder) as run:
-        await run(0)
-        copy = Copy(folder, tmp_path / "copy", how)
-        await run(1, 2)
-        copy.put_back()
-    await is_recognised(use, service, folder)
+    async with replaced(use, service, tmp_path, how):
+        pass
+    await is_recognised(use, service, tmp_path)
 
 
-async def is_recognised(use, service, folder):
+async def is_recognised(use, service, tmp_path):
     """Check that another process does not make again what the older contents lack."""
     with pytest.raises(JournalError, match=r"older copy|restored from a copy"):
-        async with use(service, folder) as run:
+        async with use(service, tmp_path / "files") as run:
             await run(1, 2)
     assert made_once(service) == 3
 
@@ -141,17 +143,11 @@ async def is_recognised(use, service, folder):
 @pytest.mark.parametrize("use", [keyed, batch])
 async def test_log_cut_off(service, tmp_path, use):
     """SQLite does not see that its log was replaced; all the same, nothing is made twice, by either process."""
-    folder = tmp_path / "files"
-    folder.mkdir()
     with suppress(JournalError):
-        async with use(service, folder) as run:
-            await run(0)
-            copy = Copy(folder, tmp_path / "copy", "copy of two files")
-            await run(1, 2)
-            copy.put_back()
+        async with replaced(use, service, tmp_path, "copy of two files") as run:
             await run(1, 2)
     with suppress(JournalError):
-        async with use(service, folder) as run:
+        async with use(service, tmp_path / "files") as run:
             await run(1, 2)
     assert made_once(service) == 3
 

@@ -88,7 +88,7 @@ def test_process_and_files_after_mutants(tmp_path):
 
 def test_constant_of_the_same_name_and_value_in_another_module():
     """It stays as it is."""
-    from invsvc_async.durable.store import facts, verdicts
+    from invsvc_async.durable.store import due, verdicts
 
     with in_process(
         Mutant(
@@ -103,7 +103,7 @@ def test_constant_of_the_same_name_and_value_in_another_module():
             ],
         )
     ):
-        assert (verdicts._AT_ONCE, facts._AT_ONCE) == (7, 200)
+        assert (verdicts._AT_ONCE, due._AT_ONCE) == (7, 200)
 
 
 def test_constant_that_another_module_has_imported():

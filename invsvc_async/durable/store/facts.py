@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.errors import InvalidRequestError, JournalError
-from invsvc_async.storage.dialect import slices
+from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +32,6 @@ _DELETE_FACT: Final = "DELETE FROM {s}facts WHERE name = $1"
 SELECT_LOCKED: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
 # The fact of a file that says which process gives the verdicts of what is sent now.
 TAKER: Final = "taker"
-_AT_ONCE = 200  # facts that one statement selects
 
 
 async def now_of(store: Store) -> float:
@@ -86,10 +86,7 @@ class Facts:
 
     async def of(self, names: Iterable[str]) -> dict[str, str]:
         """Return the facts called *names*, as far as there are such."""
-        found: dict[str, str] = {}
-        for some in slices([*names], _AT_ONCE):
-            found |= dict(await self._store.rows(_OF, some))
-        return found
+        return dict(await in_parts(partial(self._store.rows, _OF), [*names]))
 
     def put(self, name: str, value: str | None) -> asyncio.Task[None]:
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
@@ -21,7 +22,7 @@ from invsvc_async.durable.store.migrations import (
 )
 from invsvc_async.durable.store.noted import columns_in, noted_in, wanted_by
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.storage.dialect import slices
+from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from invsvc_async.writes.noted import Noted
 
 
-_AT_ONCE: Final = 200  # entries of which one statement reads the notes
 _NEXT_PART = "SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2"
 _END_OF_PART = f"SELECT max(seq) FROM ({_NEXT_PART}) AS part"
 _OF_VERDICT = f"""
@@ -227,11 +227,10 @@ async def end_of_part(store: Store, after: int, size: int) -> int | None:
 
 async def notes_of(store: Store, seqs: Sequence[int]) -> dict[int, Notes]:
     """Return the notes of the entries *seqs*, by their numbers."""
-    text = _notes_text(store.version)
+    rows = await in_parts(partial(store.rows, _notes_text(store.version)), seqs)
     return {
         seq: Notes(added, unheard is not None, not_before, noted_in(noted))
-        for some in slices(seqs, _AT_ONCE)
-        for seq, added, unheard, not_before, *noted in await store.rows(text, some)
+        for seq, added, unheard, not_before, *noted in rows
     }
 
 

@@ -71,7 +71,7 @@ from invsvc_async.durable.store.lanes import check_owned, lost_lane
 from invsvc_async.durable.store.members import owned
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE, is_created
-from invsvc_async.storage.dialect import MOST, slices
+from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,20 +251,12 @@ async def entries_at(store: Store, seqs: Sequence[int]) -> list[Entry]:
 async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
     """Return the entries of *things* with the verdict UNKNOWN."""
     where = f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}"
-    return [
-        entry
-        for some in slices(things, MOST)
-        for entry in await store.entries(where, some)
-    ]
+    return await in_parts(partial(store.entries, where), things)
 
 
 async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
     """Return the last place of each of *things* at which a write is being sent that is no create."""
-    return {
-        thing: place
-        for some in slices(things, MOST)
-        for thing, place in await store.rows(_IN_FLIGHT, some)
-    }
+    return dict(await in_parts(partial(store.rows, _IN_FLIGHT), things))
 
 
 async def keys_before(store: Store, thing: str | None, place: int) -> list[str]:

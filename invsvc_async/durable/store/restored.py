@@ -159,6 +159,7 @@ def place_of() -> Script[dict[str, str]]:
 
 # --- a file: its place does not tell; the count of its sends does
 
+_COUNTED = "SELECT name, value FROM facts WHERE name IN ('epoch', 'sends')"
 _SET_FACT = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _LENGTH = 80  # bytes of the file: one that is written at once has no torn state
 
@@ -170,6 +171,7 @@ class CountedSends(NamedTuple):
     sends: int
 
 
+_NOTHING = CountedSends("", 0)
 _DAMAGED = CountedSends("", -1)  # stands for the count of a file that cannot be read
 _OR_RESTORED = (
     "Nothing was sent. If nothing newer exists, run {it} with --restored (restored=True), which settles "
@@ -244,10 +246,10 @@ def fact(connection: sqlite3.Connection, name: str) -> str | None:
 
 def _counted_in(connection: sqlite3.Connection) -> CountedSends | None:
     """Return what the journal has counted; ``None`` if it is new."""
-    counted = fact(connection, "sends")
-    if counted is None:
+    found = dict(connection.execute(_COUNTED).fetchall())
+    if "sends" not in found:
         return None
-    return CountedSends(str(fact(connection, "epoch")), int(counted))
+    return CountedSends(str(found.get("epoch")), int(found["sends"]))
 
 
 def _state_of(connection: sqlite3.Connection) -> int:
@@ -271,7 +273,7 @@ class Epoch:
     _dialect: SqliteDialect
     _how: Opening
     _number: int = attrs.field(init=False, default=-1)
-    _standing: CountedSends = attrs.field(init=False, default=CountedSends("", 0))
+    _standing: CountedSends = attrs.field(init=False, default=_NOTHING)
     # SQLite's number for the state of the file, which other connections change.  -1: check in any case.
     _state: int = attrs.field(init=False, default=-1)
 
@@ -341,9 +343,7 @@ class Epoch:
         state = _state_of(connection)
         if state == self._state:
             return
-        wrong = wrong_with(
-            _counted_in(connection) or CountedSends("", 0), self._standing
-        )
+        wrong = wrong_with(_counted_in(connection) or _NOTHING, self._standing)
         if wrong is not None:
             what = wrong.what.format(beside=self._path.name)
             raise JournalError(
@@ -361,7 +361,7 @@ class Epoch:
         if sends == 0:
             return
         if sends is None:
-            journal = _counted_in(connection) or CountedSends("", 0)
+            journal = _counted_in(connection) or _NOTHING
             if wrong_with(journal, self._standing) is not None:
                 # The count beside it stays, and the next check raises.
                 self._state = -1

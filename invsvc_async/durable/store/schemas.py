@@ -201,10 +201,8 @@ class StoreSchemas:
         The role may not read one of this name, which may be the one to use; or none is to be created.
         """
         for schema in (yield from self._called_so(is_hidden=True)):
-            yield (
-                _OWNERS.format(schema=schema),
-                (),
-            )  # the database refuses this, in its own words
+            # The database refuses this, in its own words.
+            yield _OWNERS.format(schema=schema), ()
         if not self._creates:
             raise self.none_here(" of this base URL and credential")
 

@@ -6,11 +6,12 @@ A store has one row for each thing that was changed.  Rows contain no secrets.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from invsvc_async.storage.dialect import MOST, slices
+from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,19 +47,13 @@ class Left(msgspec.Struct, frozen=True):
 
 async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
     """Return what the last finished write to each of *things* left of it."""
-    return [
-        Left(*row)
-        for some in slices(things, MOST)
-        for row in await store.rows(_LAST_WRITES, some)
-    ]
+    rows = await in_parts(partial(store.rows, _LAST_WRITES), things)
+    return [Left(*row) for row in rows]
 
 
 async def webhooks_made_for(
     store: Store, things: Sequence[str]
 ) -> list[tuple[str, str]]:
     """Return which webhooks untagged creates of the URLs *things* made, and the keys of the creates."""
-    return [
-        (claim, key)
-        for some in slices(things, MOST)
-        for claim, key in await store.rows(_WEBHOOKS_MADE, some)
-    ]
+    rows = await in_parts(partial(store.rows, _WEBHOOKS_MADE), things)
+    return [(claim, key) for claim, key in rows]

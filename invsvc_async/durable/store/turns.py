@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.store.conditions import IN_LANE, OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
-from invsvc_async.storage.dialect import slices
+from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-_AT_ONCE: Final = 200  # entries of one statement
 _MORE_LOOKED_AT: Final = 200  # of a team: some wait for others, or are in other lanes
 _IS_READY: Final = f"{OPEN} AND {IN_LANE}"  # the condition of the index
 
@@ -109,11 +108,8 @@ async def next_of_teams(
             _NEXT_OF_TEAMS, [*wanted.items()], [*lanes], [*held], looked
         )
         seqs = [seq for (seq,) in rows]
-    found: list[Entry] = []
-    for some in slices(sorted(seqs), _AT_ONCE):
-        where = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
-        found += await store.entries(where, some)
-    return found
+    where = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
+    return await in_parts(partial(store.entries, where), sorted(seqs))
 
 
 def _looked_at(many: int, held: Collection[int]) -> int:
