@@ -13,10 +13,10 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.store import lists
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.lanes import take_lanes
-from invsvc_async.durable.store.lists import count, first
 from invsvc_async.durable.store.members import SEEN
 from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.reopening import reopen
@@ -417,6 +417,6 @@ async def test_untold_in_the_journal_of_a_client(service, tmp_path, kind):
         text = "INSERT INTO {s}unheard (seq) SELECT seq FROM {s}entries WHERE key = 'k'"
         await store.rows(text)
         untold = Chosen(state="untold")
-        assert [each.key for each in await first(store, untold, 9)] == ["made up"]
-        assert (await count(store, untold, 9)).many == 1
+        assert [each.key for each in await lists.first(store, untold, 9)] == ["made up"]
+        assert (await lists.count(store, untold, 9)).many == 1
         assert await count_untold(store, 9) == 1
