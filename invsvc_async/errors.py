@@ -311,11 +311,15 @@ def without_secrets(plain: Any, mark: str | None = None) -> Any:  # Any: JSON
     if isinstance(plain, (list, tuple)):
         return [without_secrets(each, mark) for each in plain]
     # what could not be decoded may contain one
-    return None if isinstance(plain, Raw) else plain
+    if isinstance(plain, Raw):
+        return None
+    return plain
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+    if len(text) <= _MAX_TEXT:
+        return text
+    return f"{text[:_MAX_TEXT]}…"
 
 
 class ValidationFailedError(ServiceError):

@@ -115,7 +115,9 @@ def profile_of(environment: Mapping[str, str], profile: str | None) -> Profile |
     asked = environment.get("INVSVC_BASE_URL", "").rstrip("/")
     own = str(taken.settings.get("base_url", asked)).rstrip("/")
     is_of_another = bool(asked) and own != asked
-    return None if is_of_another else taken
+    if is_of_another:
+        return None
+    return taken
 
 
 def words_of(taken: Profile) -> str:

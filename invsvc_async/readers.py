@@ -94,11 +94,9 @@ def reminder_operation(payment_id: str, operation_id: str) -> Reader:
             )
         except NotFoundError:
             return CannotTell(_NO_REMINDER)
-        return (
-            Applied(found)
-            if _contains(found.content, operation_id)
-            else CannotTell(_ANOTHER)
-        )
+        if _contains(found.content, operation_id):
+            return Applied(found)
+        return CannotTell(_ANOTHER)
 
     read.__qualname__ = "readers.reminder_operation"
     return read

@@ -178,7 +178,9 @@ class _Settings:
 
 
 def _repr_of(field: attrs.Attribute[Any], value: object) -> str:
-    return field.repr(value) if callable(field.repr) else repr(value)
+    if callable(field.repr):
+        return field.repr(value)
+    return repr(value)
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)

@@ -201,7 +201,9 @@ def instrument_receiver(
 
 def _waiting(receiver: Receiver, field: str, _options: object) -> Iterable[Observation]:
     backlog = receiver.stats().backlog
-    return [] if backlog is None else [Observation(getattr(backlog, field))]
+    if backlog is None:
+        return []
+    return [Observation(getattr(backlog, field))]
 
 
 def _histogram(meter: Meter, name: str, words: str) -> Histogram:
@@ -330,7 +332,9 @@ _CALL: ContextVar[_TracedCall | None] = ContextVar("invsvc_call", default=None)
 
 def _within() -> Context | None:
     call = _CALL.get()
-    return None if call is None else trace.set_span_in_context(call.span)
+    if call is None:
+        return None
+    return trace.set_span_in_context(call.span)
 
 
 class _Tracing:

@@ -152,7 +152,9 @@ def _status_of_outcome(outcome: OutcomeBase[Any], applied: int) -> int:
         case Verdict.SUPERSEDED:
             return _CONFLICT
         case Verdict.NOT_APPLIED:
-            return _CONFLICT if has_newer_write(outcome) else _UNAVAILABLE
+            if has_newer_write(outcome):
+                return _CONFLICT
+            return _UNAVAILABLE
         case Verdict.REFUSED:
             refusal = outcome.error
             if isinstance(refusal, ServiceError):
@@ -163,13 +165,17 @@ def _status_of_outcome(outcome: OutcomeBase[Any], applied: int) -> int:
 def _status_of_refusal(error: ServiceError) -> int:
     if error.status in _OF_THE_CALLER:
         return error.status
-    return _UNAVAILABLE if isinstance(error, RateLimitedError) else _BAD_GATEWAY
+    if isinstance(error, RateLimitedError):
+        return _UNAVAILABLE
+    return _BAD_GATEWAY
 
 
 def _status_of_journal(error: JournalError) -> int:
     if error.is_missing:
         return _NOT_FOUND
-    return _CONFLICT if error.is_conflict else _INTERNAL
+    if error.is_conflict:
+        return _CONFLICT
+    return _INTERNAL
 
 
 def _is_of_caller(error: InvalidRequestError) -> bool:

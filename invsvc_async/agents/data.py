@@ -82,7 +82,9 @@ class ModelView:
     def words(self, value: str) -> str:
         """Return *value* without what is hidden, in one line of a bounded length."""
         line = " ".join(self.text(value).split())
-        return line if len(line) <= LONGEST_WORDS else f"{line[:LONGEST_WORDS]}…"
+        if len(line) <= LONGEST_WORDS:
+            return line
+        return f"{line[:LONGEST_WORDS]}…"
 
 
 def _number(value: Decimal) -> float | str:

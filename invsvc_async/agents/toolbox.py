@@ -90,7 +90,9 @@ class Toolbox:
     def _hidden(self) -> tuple[str, ...]:
         """Return what no answer may contain: the credential."""
         ready = options_of(self._client).core.credential.ready
-        return () if ready is None else (ready.removeprefix("Bearer "),)
+        if ready is None:
+            return ()
+        return (ready.removeprefix("Bearer "),)
 
     # --- reads
 

@@ -61,9 +61,10 @@ def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
             return ""
         return _id(parameter, value, problems)
     if not isinstance(value, str):
-        wanted = (
-            "an id" if parameter.bearer is None else f"a {parameter.bearer} or its id"
-        )
+        if parameter.bearer is None:
+            wanted = "an id"
+        else:
+            wanted = f"a {parameter.bearer} or its id"
         problems.append(f"{parameter.name}: is {kind_of(value)}, not {wanted}")
     elif parameter.pattern is None or re.fullmatch(parameter.pattern, value):
         wanted = f"1 to {_LONGEST} characters without slashes and control characters"
@@ -218,7 +219,9 @@ def _similar(unknown: list[str], choices: Collection[str]) -> str:
     from difflib import get_close_matches
 
     close = [each for event in unknown for each in get_close_matches(event, choices, 1)]
-    return f". Did you mean {', '.join(close)}?" if close else ""
+    if close:
+        return f". Did you mean {', '.join(close)}?"
+    return ""
 
 
 def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
@@ -229,7 +232,9 @@ def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
         _warn(
             f"{parameter.name}: is neither http nor https, so nothing may be delivered. Check the URL."
         )
-    return str(value) if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return str(value)
+    return ""
 
 
 def _warn(words: str) -> None:
@@ -268,7 +273,9 @@ def _query_text(value: object, address: str, problems: Problems) -> str | None:
     """Return *value* as text, or ``None`` if it has no exact form there, which is a problem."""
     match value:
         case bool():
-            return "true" if value else "false"
+            if value:
+                return "true"
+            return "false"
         case Decimal() if not isfinite(value):
             pass
         case str() | int() | Decimal():

@@ -185,7 +185,9 @@ def _facts_of(invoice: Invoice) -> WireObject:
             facts[name] = _shown(value)
     client = _optional(invoice, "client")
     known_as = None if client is None else _optional(client, "id")
-    return facts if known_as is None else facts | {"client": _shown(known_as)}
+    if known_as is None:
+        return facts
+    return facts | {"client": _shown(known_as)}
 
 
 def _shown(value: Any) -> Wire:  # Any: a field's value

@@ -89,7 +89,9 @@ def _is_active(hook: Webhook) -> bool:
 def _tag_of(hook: Webhook) -> str | None:
     """Return the tag of the write that made *hook*, at the end of its description."""
     found = TAG.search(_description_of(hook))
-    return None if found is None else found[0]
+    if found is None:
+        return None
+    return found[0]
 
 
 def _description_of(hook: Webhook) -> str:

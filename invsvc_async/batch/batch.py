@@ -273,7 +273,9 @@ class Batch(Uncopied):
     @property
     def progress(self) -> Progress | None:
         """The progress of the latest run, or ``None`` before the first."""
-        return None if self._run is None else self._run.progress.now()
+        if self._run is None:
+            return None
+        return self._run.progress.now()
 
     async def summary(self) -> Summary:
         """Count the writes in the journal by their state."""

@@ -150,7 +150,9 @@ def _cause_of_doubt(
     failed = reading.finding is None and (
         reading.status is None or reading.status >= 500
     )
-    return outage if failed else None
+    if failed:
+        return outage
+    return None
 
 
 # Any: an event of that kind, or None
@@ -174,19 +176,23 @@ def _failure(exchange: Exchange) -> str:
 def _unreachable(error: BaseException | None) -> str:
     """Return in a few words why a request did not leave."""
     cause = None if error is None else error.__cause__
-    why = (
-        "timed out"
-        if isinstance(cause, TimeoutError)
-        else _FAULTS.get(str(cause).partition(":")[0])
-    )
-    return f"{_AWAY} ({why})" if why else _why_unsent(type(error).__name__, str(error))
+    why: str | None
+    if isinstance(cause, TimeoutError):
+        why = "timed out"
+    else:
+        why = _FAULTS.get(str(cause).partition(":")[0])
+    if why:
+        return f"{_AWAY} ({why})"
+    return _why_unsent(type(error).__name__, str(error))
 
 
 def _why_unsent(kind: str, message: str) -> str:
     """Return why a request was not sent, by the class and the message of the error."""
     if kind == ConfigurationError.__name__:  # of a TokenProvider
         return message
-    return NO_TOKEN if NO_TOKEN in message else _AWAY
+    if NO_TOKEN in message:
+        return NO_TOKEN
+    return _AWAY
 
 
 class CircuitBreaker:
@@ -289,7 +295,9 @@ class CircuitBreaker:
         """Return the pause during which the write of *outcome* ran, if any."""
         began = time_of(outcome.history[0]) if outcome.history else inf
         was_away = self.why is not None or began < self._away_until
-        return Cause(self.why or "the service was away") if was_away else None
+        if was_away:
+            return Cause(self.why or "the service was away")
+        return None
 
     def _pause_for(self, cause: Cause) -> None:
         """Pause because of *cause*, if other writes have to wait, and the service has not answered since."""

@@ -171,7 +171,9 @@ def name_of(path: str | Path) -> str:
     ]
     user = user_in(str(path))
     name = f"postgresql://{user}@{place}" if user else f"postgresql://{place}"
-    return f"{name}?{urlencode(options, safe='/,')}" if options else name
+    if options:
+        return f"{name}?{urlencode(options, safe='/,')}"
+    return name
 
 
 async def checkpoint_at(path: str | Path) -> Checkpoint | None:

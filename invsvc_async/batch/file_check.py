@@ -76,7 +76,9 @@ class BadLine:
     reason: str
 
     def __str__(self) -> str:
-        return f"line {self.number}: {self.reason}" if self.number else self.reason
+        if self.number:
+            return f"line {self.number}: {self.reason}"
+        return self.reason
 
 
 class Readable(Protocol):
@@ -405,9 +407,9 @@ class FileWrites:
         ``None`` if lines have no keys: which of equal ones are before it could not be told later.
         """
         reader = self._reader
-        return (
-            reader.reached(self._team) if reader.ends_line and reader.has_keys else None
-        )
+        if reader.ends_line and reader.has_keys:
+            return reader.reached(self._team)
+        return None
 
     def _lines(self, reader: _Reader) -> Iterator[tuple[Line, Write[Any]] | BadLine]:
         """Yield each line and its write, or else the problem. A key of an earlier line is a problem too."""
@@ -468,10 +470,9 @@ async def sound(
         for _ in found.check(await checkpoint(), most=_NAMED):
             await asyncio.sleep(0)
         if found.bad:
-            more = (
-                [f"and {left:,} more lines"]
-                if (left := found.bad - len(found.problems))
-                else []
-            )
+            if left := found.bad - len(found.problems):
+                more = [f"and {left:,} more lines"]
+            else:
+                more = []
             raise InvalidRequestError([*map(str, found.problems), *more])
         yield found

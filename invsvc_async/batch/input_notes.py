@@ -52,7 +52,9 @@ class InputNotes:
         """Return how far the latest input was taken in, if all its lines have keys."""
         text = await self._facts.get(_CHECKPOINT)
         with suppress(msgspec.MsgspecError):  # damaged: the file is read from its start
-            return None if text is None else msgspec.json.decode(text, type=Checkpoint)
+            if text is None:
+                return None
+            return msgspec.json.decode(text, type=Checkpoint)
         return None
 
     async def begin(self, reader: str) -> float:

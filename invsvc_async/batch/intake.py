@@ -40,11 +40,9 @@ def chunks(
     writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite],
 ) -> AsyncGenerator[list[AnyWrite], None]:
     """Yield *writes* in lists of what is available, at most 128 each."""
-    return (
-        _read_ahead(writes)
-        if isinstance(writes, AsyncIterable)
-        else _pieces(iter(writes))
-    )
+    if isinstance(writes, AsyncIterable):
+        return _read_ahead(writes)
+    return _pieces(iter(writes))
 
 
 async def _pieces(source: Iterator[AnyWrite]) -> AsyncGenerator[list[AnyWrite], None]:
@@ -118,7 +116,9 @@ class Asked(msgspec.Struct, eq=False):
             made.intent,
             made.common,
         )
-        return self.intent if is_same else None
+        if is_same:
+            return self.intent
+        return None
 
 
 class Intake:

@@ -195,9 +195,10 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     # Any: of an end
     def _entry(self, state: State, intent: Intent | None, **done: Any) -> Entry:
-        packed = (
-            None if intent is None else pack(intent, self.lane.leases.store.commons)
-        )
+        if intent is None:
+            packed = None
+        else:
+            packed = pack(intent, self.lane.leases.store.commons)
         kept = (None, None) if packed is None else (packed.common, packed.text)
         return replace(self.entry, state=state, common=kept[0], intent=kept[1], **done)
 

@@ -35,9 +35,9 @@ def limit_in(engine: Engine) -> str | None:
         return why
     if not engine.breaker.allows(engine.slots.in_use):
         return "recovery: one write at a time, until one is answered"
-    return (
-        _why_ready_waits(engine) if engine.items.ready else _why_none_is_ready(engine)
-    )
+    if engine.items.ready:
+        return _why_ready_waits(engine)
+    return _why_none_is_ready(engine)
 
 
 def _why_ready_waits(engine: Engine) -> str | None:
@@ -60,4 +60,6 @@ def _why_none_is_ready(engine: Engine) -> str | None:
         return "input: it has no more writes yet"
     if in_use := engine.slots.in_use:
         return f"answers: {in_use:,} outstanding"
-    return "lost answers: nothing else is left" if settling else None
+    if settling:
+        return "lost answers: nothing else is left"
+    return None

@@ -98,7 +98,9 @@ class Slots:
             more = f", and {hanging:,} whose answer is overdue" if hanging else ""
             return f"adaptive limit: {counted:,} writes in flight{more}"
         gap = self._pace.gap
-        return f"rate: {1 / gap:,.3g} a second" if gap else None
+        if gap:
+            return f"rate: {1 / gap:,.3g} a second"
+        return None
 
     @property
     def limited_for(self) -> float:

@@ -93,7 +93,9 @@ class Result(Generic[T_co]):
         """True if APPLIED, False if NOT_APPLIED or REFUSED, otherwise ``None``."""
         if self.verdict is Verdict.APPLIED:
             return True
-        return False if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) else None
+        if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED):
+            return False
+        return None
 
     @property
     def secret_lost(self) -> bool:

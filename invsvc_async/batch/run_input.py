@@ -65,7 +65,9 @@ class RunInput:
     @property
     def skipped(self) -> int:
         """How many writes of the input were finished before."""
-        return 0 if self._intake is None else self._intake.skipped
+        if self._intake is None:
+            return 0
+        return self._intake.skipped
 
     async def close_others(self) -> None:
         """Close inputs of dead processes, begun before this input, which has their writes, too."""
@@ -124,9 +126,10 @@ class RunInput:
             await self._until_wanted()
             async with aclosing(chunks(writes)) as source:
                 async for some in source:
-                    reached = (
-                        writes.reached() if isinstance(writes, FileWrites) else None
-                    )
+                    if isinstance(writes, FileWrites):
+                        reached = writes.reached()
+                    else:
+                        reached = None
                     try:
                         asked = await intake.take(some)
                     except InvalidRequestError as error:

@@ -160,7 +160,9 @@ def _take_as_given(parameter: Any) -> None:  # Any: the same
     if_absent = () if takes_many else None
 
     def coerce(value: object, **_: object) -> object:
-        return if_absent if value is None else value
+        if value is None:
+            return if_absent
+        return value
 
     parameter.get_runtime_param = partial(SimpleNamespace, coerce=coerce)
 
@@ -267,7 +269,9 @@ def _code_of(words: list[str]) -> int:
             args=words, prog_name="invsvc", standalone_mode=not as_json.get()
         )
     except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else Exit.FAILED
+        if isinstance(ended.code, int):
+            return ended.code
+        return Exit.FAILED
     except typer.Abort as error:  # the answer to a question was no, with --json
         fail("aborted", error)
         return Exit.FAILED
@@ -276,7 +280,9 @@ def _code_of(words: list[str]) -> int:
             raise
         fail(message(), error)  # a usage error, with --json
         return Exit.USAGE
-    return code if isinstance(code, int) else Exit.DONE
+    if isinstance(code, int):
+        return code
+    return Exit.DONE
 
 
 def _report(error: Exception) -> int:
@@ -298,8 +304,6 @@ def _report(error: Exception) -> int:
                 f"{type(error).__name__}: {error} (run with --debug for the traceback)"
             )
     fail(words, error)
-    return (
-        Exit.USAGE
-        if isinstance(error, ConfigurationError | InvalidRequestError)
-        else Exit.FAILED
-    )
+    if isinstance(error, ConfigurationError | InvalidRequestError):
+        return Exit.USAGE
+    return Exit.FAILED

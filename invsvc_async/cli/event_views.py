@@ -76,7 +76,9 @@ def content_of(event: StoredEvent) -> WireObject:
 def body_in_words(event: StoredEvent) -> str:
     """Return the body of *event* as people are shown it."""
     body = event.body
-    return "(deleted)" if body is None else body.decode(errors="backslashreplace")
+    if body is None:
+        return "(deleted)"
+    return body.decode(errors="backslashreplace")
 
 
 def events_table(

@@ -64,13 +64,17 @@ def _place_of(file: Path | str | None) -> Path | None:
         is_device = place.exists() and not place.is_file()
     except OSError:  # reported when the file is opened
         return None
-    return None if is_device else place
+    if is_device:
+        return None
+    return place
 
 
 def content_of(file: Path) -> bytes:
     """Return the content of an input file; ``-`` is standard input."""
     with interruptible():
-        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        if str(file) == "-":
+            return sys.stdin.buffer.read()
+        return file.read_bytes()
 
 
 def text_of_secret(file: Path) -> str:

@@ -51,7 +51,9 @@ def cell(item: Any, path: str) -> str:  # Any: a model, or plain data
         try:
             item = item.get(name) if is_object(item) else getattr(item, name)
         except FieldError as error:
-            return "" if error.why == "absent" else "!"
+            if error.why == "absent":
+                return ""
+            return "!"
         except AttributeError:
             return ""
     return text_of(item)

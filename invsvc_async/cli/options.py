@@ -244,7 +244,9 @@ class Calling:
             _tell_of_file(taken)
         given: ClientSettings = {"journal": None, **settings}
         client = Client(**arguments_with(taken, given))
-        return client if self.team is None else client.for_team(self.team)
+        if self.team is None:
+            return client
+        return client.for_team(self.team)
 
     @property
     def core(self) -> ClientCore:

@@ -52,7 +52,9 @@ def console(*, stderr: bool = False) -> Console:
 
     stderr has one console, so that notes are printed above a bar or spinner, not into it.
     """
-    return _shared(_own(sys.stderr)) if stderr else _console_of(_own(sys.stdout))
+    if stderr:
+        return _shared(_own(sys.stderr))
+    return _console_of(_own(sys.stdout))
 
 
 def _console_of(stream: TextIO) -> Console:

@@ -377,14 +377,12 @@ class WaitingForWrite(Waiting):
             if is_terminal(sys.stderr) and report.decision in _STEPS:
                 note(_DOUBT)
         if report.decision in _STEPS:
-            lead = (
-                f"{report.operation}: no clear answer"
-                if self._sent
-                else report.operation
-            )
-            left = (
-                self._deadline
-                if self._settled_by is None
-                else self._settled_by - monotonic()
-            )
+            if self._sent:
+                lead = f"{report.operation}: no clear answer"
+            else:
+                lead = report.operation
+            if self._settled_by is None:
+                left = self._deadline
+            else:
+                left = self._settled_by - monotonic()
             self.set(f"{lead}; {_STEPS[report.decision]}", left)

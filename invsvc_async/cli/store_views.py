@@ -173,11 +173,10 @@ def workers_table(found: Sequence[WireObject]) -> TableView:
 
 
 def _count_of(found: Listing, advice: str) -> str:
-    words = (
-        f"{found.total:,} or more in all"
-        if found.has_more
-        else f"{found.total:,} in all"
-    )
+    if found.has_more:
+        words = f"{found.total:,} or more in all"
+    else:
+        words = f"{found.total:,} in all"
     shown = len(found.rows)
     if found.total > shown:
         words += f", {found.total - shown:,} of them not shown: {advice}"
@@ -228,7 +227,9 @@ def _title_of(name: str) -> str:
 
 def _resource_in(thing: str | None) -> str | None:
     """Return the path of a resource as people know it: that of a write without a team ends in ``None``."""
-    return None if thing is None else thing.removesuffix(" None")
+    if thing is None:
+        return None
+    return thing.removesuffix(" None")
 
 
 def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
@@ -303,9 +304,13 @@ def _words(value: object) -> str:
             ]
             return ", ".join(words)
         case bool():
-            return "yes" if value else "no"
+            if value:
+                return "yes"
+            return "no"
         case float():
-            return age(value) if value > 1 else f"{value:.3f} s"
+            if value > 1:
+                return age(value)
+            return f"{value:.3f} s"
         case list():
             return ", ".join(map(str, value))
         case _:

@@ -96,11 +96,10 @@ class InputTable:
         if (count := self._header.count(column)) == 1:
             return self._header.index(column)
         names = ", ".join(self._header) or "none"
-        wrong = (
-            f"{count} columns have this name"
-            if count
-            else f"is no column; the table has {names}"
-        )
+        if count:
+            wrong = f"{count} columns have this name"
+        else:
+            wrong = f"is no column; the table has {names}"
         raise InvalidRequestError(
             f"{column}: {wrong}", hint=did_you_mean(column, self._header)
         )

@@ -102,7 +102,9 @@ def _styled(columns: Sequence[_Column], row: Sequence[str]) -> list[Text]:
 
 def _style_of(title: str, text: str) -> str:
     """Return the style of a word in a column or field of verdicts or states, or none."""
-    return STYLES.get(text, "") if title in _STATES else ""
+    if title in _STATES:
+        return STYLES.get(text, "")
+    return ""
 
 
 class _Column(NamedTuple):

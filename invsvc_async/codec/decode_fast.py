@@ -250,11 +250,10 @@ class _Code:
             pairs = f"{at}, {each} in {given}.items()"
         else:
             is_kept = self.allowed & UNKNOWN
-            pairs = (
-                f"{at}, {each} in enumerate({given})"
-                if is_kept
-                else f"{each} in {given}"
-            )
+            if is_kept:
+                pairs = f"{at}, {each} in enumerate({given})"
+            else:
+                pairs = f"{each} in {given}"
         self.write(indent, f"for {pairs}:")
         inner = get_args(hint)[1 if is_mapping else 0]
         found = self.convert(inner, each, f"{place}, {at}", indent + 1)
@@ -262,7 +261,9 @@ class _Code:
             indent + 1,
             f"{made}[{at}] = {found}" if is_mapping else f"{made}.append({found})",
         )
-        return made if is_mapping else f"tuple({made})"
+        if is_mapping:
+            return made
+        return f"tuple({made})"
 
 
 # How a value of a mirror is converted to these types.

@@ -88,11 +88,9 @@ def _number(value: object) -> int | Decimal:
 def _whole(value: object) -> int:
     number = _number(value)
     try:
-        return (
-            number
-            if isinstance(number, int)
-            else int(_EXACT.to_integral_exact(_EXACT.plus(number)))
-        )
+        if isinstance(number, int):
+            return number
+        return int(_EXACT.to_integral_exact(_EXACT.plus(number)))
     except ArithmeticError:
         raise MisfitError(
             "expected a whole number, got a fraction or too many digits"

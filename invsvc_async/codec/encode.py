@@ -84,14 +84,14 @@ def _scalar(value: object) -> Wire:
             return value
         case float() if math.isfinite(value):
             is_exact = value.is_integer() and abs(value) < 2**53
-            return int(value) if is_exact else Decimal(repr(value))
+            if is_exact:
+                return int(value)
+            return Decimal(repr(value))
         case datetime() if value.tzinfo:
             microseconds = (value - EPOCH) // timedelta(microseconds=1)
-            return (
-                Decimal(f"{microseconds}E-3")
-                if microseconds % 1000
-                else microseconds // 1000
-            )
+            if microseconds % 1000:
+                return Decimal(f"{microseconds}E-3")
+            return microseconds // 1000
         case _:
             raise InvalidRequestError(
                 f"{type(value).__name__} {value!r:.60}: cannot be converted to JSON"

@@ -168,7 +168,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def timestamp(self) -> datetime | None:
         """The time of the answer by the service's clock, aware, in UTC."""
-        return None if self.stamp is None else utc(self.stamp)
+        if self.stamp is None:
+            return None
+        return utc(self.stamp)
 
     @property
     def data(self) -> Wire:
@@ -382,11 +384,15 @@ def _object(content: bytes) -> dict[str, Any]:
         body = loads(without_halves(content))
     except errors.UnreadableResponseError:
         return {}
-    return body if is_object(body) else {}
+    if is_object(body):
+        return body
+    return {}
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    if isinstance(value, str):
+        return value
+    return None
 
 
 def _whole(value: object) -> int | None:
@@ -394,10 +400,14 @@ def _whole(value: object) -> int | None:
     if value is None or type(value) is int:
         return value
     if isinstance(value, float):
-        return int(value) if value.is_integer() else None
+        if value.is_integer():
+            return int(value)
+        return None
     if not isinstance(value, Decimal) or value.adjusted() >= 16:
         return None
-    return int(value) if value == value.to_integral_value() else None
+    if value == value.to_integral_value():
+        return int(value)
+    return None
 
 
 def _stamp(value: object) -> int | None:
@@ -449,4 +459,6 @@ def _http_date(text: str) -> datetime | None:
         moment = parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError):
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment.tzinfo:
+        return moment
+    return moment.replace(tzinfo=UTC)

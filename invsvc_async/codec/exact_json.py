@@ -119,7 +119,9 @@ def holds_broken(plain: object) -> bool:
         return False
     if is_object(plain):
         return any(map(holds_broken, plain.values()))
-    return any(map(holds_broken, plain)) if is_array(plain) else kind is Raw
+    if is_array(plain):
+        return any(map(holds_broken, plain))
+    return kind is Raw
 
 
 def is_object(plain: object) -> TypeGuard[dict[str, Any]]:

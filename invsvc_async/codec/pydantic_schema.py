@@ -72,7 +72,9 @@ def core_schema_of(
     def made_unless_it_is(
         value: object, validate: Callable[[object], dict[str, Any]]
     ) -> P:
-        return value if isinstance(value, cls) else made(validate(value))
+        if isinstance(value, cls):
+            return value
+        return made(validate(value))
 
     made_unless_it_is.__qualname__ = _title(cls, arguments)  # as errors show it
     return core_schema.no_info_wrap_validator_function(
@@ -86,16 +88,16 @@ def core_schema_of(
 
 def _place(hint: Any) -> str:
     """Return a name that no other type has."""
-    return (
-        f"{hint.__module__}.{hint.__qualname__}"
-        if isinstance(hint, type)
-        else str(hint)
-    )
+    if isinstance(hint, type):
+        return f"{hint.__module__}.{hint.__qualname__}"
+    return str(hint)
 
 
 def _title(cls: type[Portable], arguments: tuple[Any, ...]) -> str:
     inner = ", ".join(getattr(each, "__name__", str(each)) for each in arguments)
-    return f"{cls.__name__}[{inner}]" if inner else cls.__name__
+    if inner:
+        return f"{cls.__name__}[{inner}]"
+    return cls.__name__
 
 
 def serializer() -> SchemaSerializer:
@@ -149,7 +151,9 @@ def with_decimals(hint: Any, plain: Wire) -> Wire:
     if _without_null(hint) is Decimal and isinstance(plain, str):
         with suppress(ArithmeticError):
             number = exact(plain)
-            return number if number.is_finite() else plain
+            if number.is_finite():
+                return number
+            return plain
     return _by_part(with_decimals, hint, plain)
 
 
@@ -197,7 +201,9 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     arguments = get_args(hint)
     if origin in (UnionType, Union):
         inner = _schema_of(_without_null(hint), handler)
-        return core_schema.nullable_schema(inner) if NoneType in arguments else inner
+        if NoneType in arguments:
+            return core_schema.nullable_schema(inner)
+        return inner
     # other texts are accepted, too
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return core_schema.str_schema(
@@ -212,13 +218,17 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
             core_schema.str_schema(), _schema_of(arguments[1], handler)
         )
     scalar = _SCALARS.get(hint)
-    return scalar() if scalar else handler.generate_schema(hint)
+    if scalar:
+        return scalar()
+    return handler.generate_schema(hint)
 
 
 def _number(value: Wire) -> Wire:
     """Convert a number, as a text too, which pydantic's strict mode would refuse after this function."""
     found = with_decimals(Decimal, _exact(value))
-    return Decimal(found) if type(found) is int else found
+    if type(found) is int:
+        return Decimal(found)
+    return found
 
 
 def _free_form() -> CoreSchema:
@@ -259,7 +269,9 @@ def _exact(value: Wire, levels: int = DEEPEST) -> Wire:
         )
     if is_object(value):
         return {name: _exact(item, levels - 1) for name, item in value.items()}
-    return [_exact(item, levels - 1) for item in value] if is_array(value) else value
+    if is_array(value):
+        return [_exact(item, levels - 1) for item in value]
+    return value
 
 
 # --- JSON
@@ -280,11 +292,9 @@ def _declared(hint: Any, plain: Wire) -> Wire:
     if type(plain) in (int, Decimal):
         if kind is Decimal:
             return _digits_of(Decimal(plain))
-        return (
-            float(plain)
-            if kind is float and abs(plain) <= sys.float_info.max
-            else plain
-        )
+        if kind is float and abs(plain) <= sys.float_info.max:
+            return float(plain)
+        return plain
     return _by_part(_declared, hint, plain)
 
 
@@ -299,7 +309,9 @@ def _lossless(plain: Wire) -> Wire:
     if not isinstance(plain, Decimal):
         return plain
     digits = _digits_of(plain)
-    return float(plain) if repr(float(plain)) == digits else digits
+    if repr(float(plain)) == digits:
+        return float(plain)
+    return digits
 
 
 def _digits_of(number: Decimal) -> str:

@@ -18,7 +18,9 @@ TO_FINISH: Final = 10.0
 def cancellations() -> int:
     """Return how often the running task was asked to end."""
     task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
+    if task is None:
+        return 0
+    return task.cancelling()
 
 
 def raise_if_cancelled(before: int = 0) -> None:

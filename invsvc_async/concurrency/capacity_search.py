@@ -58,7 +58,9 @@ class CapacitySearch:
             return Capacity(size)
         self._first_try = before is None
         self._before = this
-        return size * 2 if self._doubles else size // 2
+        if self._doubles:
+            return size * 2
+        return size // 2
 
     def _ends(self, this: Round, before: Round, slope: float) -> bool:
         """Return whether latency rose, more than by chance, while doubling; or did not fall while halving."""

@@ -24,7 +24,9 @@ def _steady_clock() -> Callable[[], float]:
     else:  # noqa: RET505 - type checkers skip this branch on Windows
         name = "CLOCK_MONOTONIC_RAW" if sys.platform == "darwin" else "CLOCK_BOOTTIME"
         number: int | None = getattr(time, name, None)
-        return time.monotonic if number is None else partial(time.clock_gettime, number)
+        if number is None:
+            return time.monotonic
+        return partial(time.clock_gettime, number)
 
 
 _steady: Callable[[], float] = _steady_clock()

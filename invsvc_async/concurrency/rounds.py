@@ -94,7 +94,9 @@ class QuickRound(AnswerSums):
                 self._earlier.add(in_flight, latency)
             return None
         self.add(in_flight, latency)
-        return self.round() if self.answers >= self._fewest else None
+        if self.answers >= self._fewest:
+            return self.round()
+        return None
 
 
 class SettledRound(AnswerSums):

@@ -51,7 +51,9 @@ class _Estimate:
         low = int(self.value)
         if low == self._most:
             self._swings += 1
-            return low if self._swings % self._LOOK else low - max(1, low // 6)
+            if self._swings % self._LOOK:
+                return low
+            return low - max(1, low // 6)
         high = low + max(1, round(low / 5))
         return max(low, high, key=lambda each: abs(each - size))
 

@@ -200,7 +200,9 @@ def _need(report: WriteReport, states: States) -> int:
     """Return how much *report* depends on having an effect; 0 is the most."""
     if report.verdict is Verdict.APPLIED:
         return int(_was_so(report, states))
-    return 3 if report.verdict in _NO else 2
+    if report.verdict in _NO:
+        return 3
+    return 2
 
 
 def _false_verdicts(

@@ -105,7 +105,9 @@ def _made(value: Any) -> str | None:  # Any: wire data or a model
     """Return the id in the value of an outcome; ``None`` without one."""
     is_wire = isinstance(value, dict)
     known_as = value.get("id") if is_wire else getattr(value, "id", None)
-    return known_as if isinstance(known_as, str) else None
+    if isinstance(known_as, str):
+        return known_as
+    return None
 
 
 def _id_of(thing: Any) -> str:  # Any: wire data or a model
@@ -359,7 +361,9 @@ def _no_condition(_told: Told, _happened: Happened) -> str | None:
 
 
 def _by_change(told: Told, happened: Happened) -> str | None:
-    return _changed(told, happened) if told.verdict is Verdict.SUPERSEDED else None
+    if told.verdict is Verdict.SUPERSEDED:
+        return _changed(told, happened)
+    return None
 
 
 BASES: Final[Mapping[str, Condition]] = {

@@ -240,7 +240,9 @@ def _made(asked: RequestedWrite, line: Mapping[str, Any]) -> str | None:
     if not is_create:
         return None
     known_as = line.get("id")
-    return known_as if isinstance(known_as, str) else None
+    if isinstance(known_as, str):
+        return known_as
+    return None
 
 
 def _told(line: Mapping[str, Any], verdict: Verdict, made: str | None) -> Told | None:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def effect_at(entry: Entry) -> float:
     """Return the time of the effect of *entry*."""
-    return inf if entry.applied_at is None else entry.applied_at
+    if entry.applied_at is None:
+        return inf
+    return entry.applied_at
 
 
 class States:

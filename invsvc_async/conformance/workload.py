@@ -229,7 +229,9 @@ def _target(step: WorkloadStep) -> str | None:
         row.name for row in BY_NAME[step.operation].parameters if row.where == "path"
     ]
     found = step.arguments.get(names[0]) if names else None
-    return found if isinstance(found, str) else None
+    if isinstance(found, str):
+        return found
+    return None
 
 
 def request_of(intent: Intent, key: str) -> WireObject:

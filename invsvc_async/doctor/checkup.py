@@ -121,11 +121,9 @@ def _words_of_list(answer: ReadResult) -> str:
     if answer.status == 200:
         return "yes"
     is_foreign = answer.status is not None and not answer.own
-    return (
-        f"{answer.words} (not in the service's own envelope)"
-        if is_foreign
-        else answer.words
-    )
+    if is_foreign:
+        return f"{answer.words} (not in the service's own envelope)"
+    return answer.words
 
 
 def _speed(seconds: list[float]) -> Finding:

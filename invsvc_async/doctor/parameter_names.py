@@ -91,11 +91,15 @@ class ReadResult:
     @property
     def words(self) -> str:
         """The status and the text of an error."""
-        return f"HTTP {self.status} {self.error}" if self.status else self.error
+        if self.status:
+            return f"HTTP {self.status} {self.error}"
+        return self.error
 
     def item(self, name: str) -> Any:
         """Return a field of the first item; ``None`` if there is no item."""
-        return self.items[0].get(name) if self.items else None
+        if self.items:
+            return self.items[0].get(name)
+        return None
 
     @property
     def ids(self) -> list[Any]:
@@ -260,7 +264,9 @@ async def _reaction(listing: _ProbedList, role: str, name: str) -> Sign:
         return "accepted"
     if status != 400:
         return "unclear"
-    return "ignored" if listing.refuses_unknown else "refused"
+    if listing.refuses_unknown:
+        return "ignored"
+    return "refused"
 
 
 async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
@@ -282,7 +288,9 @@ async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
             by_name = await listing.ask({name: "name"})
             by_time = await listing.ask({name: "timestamp"})
             is_same = by_name.ids == by_time.ids  # which proves nothing
-            return "unclear" if is_same else _sign_of(by_name, by_time, shown=True)
+            if is_same:
+                return "unclear"
+            return _sign_of(by_name, by_time, shown=True)
         case _:
             return "unclear"
 
@@ -314,4 +322,6 @@ async def _effect_of_cursor(listing: _ProbedList, name: str) -> Sign:
 def _sign_of(*answers: ReadResult, shown: bool) -> Sign:
     if any(answer.status != 200 for answer in answers):
         return "unclear"
-    return "shown" if shown else "ignored"
+    if shown:
+        return "shown"
+    return "ignored"

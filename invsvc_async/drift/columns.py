@@ -102,7 +102,9 @@ class RowColumns:
         if path in self.fields or hint is None:
             return None
         is_simple = hint in _SCALARS or "." in path
-        return (path, hint) if is_simple else None
+        if is_simple:
+            return (path, hint)
+        return None
 
     def check(self) -> None:
         """Raise ``InvalidRequestError``, after the last row, if the key's column or another was in none."""
@@ -146,7 +148,9 @@ def _hint_of(model: type[Model], path: str) -> Any:  # Any: a type
         return hint
     if is_model(hint):
         return _hint_of(hint, rest)
-    return Any if get_origin(hint) is Mapping else None
+    if get_origin(hint) is Mapping:
+        return Any
+    return None
 
 
 def words_of(error: Exception) -> str:
@@ -181,7 +185,9 @@ def moment(value: object, zone: tzinfo | None) -> Wire:
 def _moment_of_text(text: str) -> object:
     """Return what *text* stands for: epoch ms, or a time in ISO 8601; *text* itself if it is neither."""
     with suppress(ValueError):
-        return int(text) if _EPOCH.fullmatch(text) else datetime.fromisoformat(text)
+        if _EPOCH.fullmatch(text):
+            return int(text)
+        return datetime.fromisoformat(text)
     return text
 
 

@@ -134,7 +134,9 @@ class Entries:
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*."""
         found = await entry_of(self.store, key)
-        return None if found is None else (await _told(self.store, [found]))[0]
+        if found is None:
+            return None
+        return (await _told(self.store, [found]))[0]
 
     async def first(self, limit: int, chosen: Chosen = ALL) -> list[Entry]:
         """Return the first of the *chosen* entries."""
@@ -321,11 +323,15 @@ class JournalEntries(Entries):
             raise InvalidRequestError(
                 f"key: {key!r} is not unique", hint=f"Use one of {', '.join(found)}."
             )
-        return found[0] if found and key not in found else key
+        if found and key not in found:
+            return found[0]
+        return key
 
     def key_of(self, entry: Entry) -> str:
         """Return the key of *entry* without its namespace."""
-        return key_in(entry.key) if entry.digest else entry.key
+        if entry.digest:
+            return key_in(entry.key)
+        return entry.key
 
     async def done(
         self, verdict: Verdict | None, after: int, limit: int

@@ -132,13 +132,16 @@ class ClientJournal:
         try:
             return await self._sending(intent)
         except LostLaneError as error:
-            why = (
-                "this process gave no sign of life for too long, and another one finds out what became of "
-                "this write."
-                if intent.identity in self._writes
-                else "another process has it in the journal. If that one has ended, "
-                "client.recover() takes over what it left."
-            )
+            if intent.identity in self._writes:
+                why = (
+                    "this process gave no sign of life for too long, and another one finds out "
+                    "what became of this write."
+                )
+            else:
+                why = (
+                    "another process has it in the journal. If that one has ended, "
+                    "client.recover() takes over what it left."
+                )
             raise JournalError(f"{name}: {why} Nothing was sent now.") from error
         except JournalError as error:
             if not self.is_shared:

@@ -96,7 +96,9 @@ class JournalLife:
 
         ``inf`` if processes share the journal: there is no such time.
         """
-        return inf if self._store.is_shared else self.opened
+        if self._store.is_shared:
+            return inf
+        return self.opened
 
     async def open(self) -> None:
         """
@@ -173,7 +175,9 @@ class JournalLife:
     @property
     def problem(self) -> str | None:
         """Why its database has not been reached since the start; ``None`` once it has."""
-        return None if self._away is None or self.own is not None else str(self._away)
+        if self._away is None or self.own is not None:
+            return None
+        return str(self._away)
 
     async def _open(self) -> None:
         """Open the store, and begin to give signs of life. If that fails, close the store."""

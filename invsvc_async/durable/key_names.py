@@ -139,11 +139,9 @@ def _place_of(team: str | None, core: ClientCore) -> str:
 
 
 def _mine(core: ClientCore) -> str | None:
-    return (
-        core.credential.fingerprint(core.base_url)
-        if core.writes.is_of_one_mode
-        else None
-    )
+    if core.writes.is_of_one_mode:
+        return core.credential.fingerprint(core.base_url)
+    return None
 
 
 class Doubts:
@@ -224,7 +222,9 @@ def by_value(value: Wire) -> Wire:
     if isinstance(value, Decimal) and abs(value.adjusted()) < _LONGEST:
         whole, _, rest = f"{value:f}".partition(".")
         rest = rest.rstrip("0")
-        return Decimal(f"{whole}.{rest}") if rest else int(whole)
+        if rest:
+            return Decimal(f"{whole}.{rest}")
+        return int(whole)
     return value
 
 

@@ -63,7 +63,9 @@ class KeyRuns:
     def of(self, name: str) -> RunsOfKey:
         """Return the runs of the key *name*, in which a block then counts."""
         runs = self._runs.get(name)
-        return RunsOfKey(name, self._runs) if runs is None else runs
+        if runs is None:
+            return RunsOfKey(name, self._runs)
+        return runs
 
     def has(self, name: str) -> bool:
         """Return whether a run of the key has begun here, and has not ended."""

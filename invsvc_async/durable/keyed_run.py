@@ -155,7 +155,9 @@ class KeyedRun(msgspec.Struct, eq=False):
         """Which other writes to its thing it waits for."""
         if not self.creates:
             return WaitsFor.EARLIER
-        return WaitsFor.SENT if self.in_doubt else WaitsFor.EARLIER_AND_SENT
+        if self.in_doubt:
+            return WaitsFor.SENT
+        return WaitsFor.EARLIER_AND_SENT
 
     def bound(self) -> ClientOptions:
         """Return the options of the driver, whose journal is this run."""

@@ -129,11 +129,9 @@ class Keys:
     async def outcome_of(self, key: str, team: str | None) -> AnyOutcome | None:
         """Return the stored outcome under *key*, or ``None`` if there is none."""
         found = await self.claims.look(await self._name(key, team))
-        return (
-            await self._stored.outcome_of(found)
-            if isinstance(found, Finished)
-            else None
-        )
+        if isinstance(found, Finished):
+            return await self._stored.outcome_of(found)
+        return None
 
     async def has(self, key: str, team: str | None) -> bool:
         """Return whether there is a write under *key*, with a verdict or without one."""

@@ -100,7 +100,9 @@ def _kept(kind: WriteKind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None
     ):
         del chosen[kind.thing.large]
     is_part = bool(fields) and not chosen.keys() >= {*kind.thing.always}
-    return None if is_part else chosen
+    if is_part:
+        return None
+    return chosen
 
 
 def learn(options: ClientOptions, rows: Iterable[Left]) -> None:

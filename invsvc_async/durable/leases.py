@@ -110,7 +110,9 @@ class Lane:
     @property
     def until(self) -> float:
         """The end of the lease (local s)."""
-        return -inf if self.lost else self.leases.until
+        if self.lost:
+            return -inf
+        return self.leases.until
 
     async def hold(self) -> None:
         """

@@ -200,9 +200,13 @@ class LeftKeys:
         """
         if entry.state is State.DONE:
             is_moved = await self._claims.reopen(entry, State.SENDING, run.lane)
-            return False if is_moved else None
+            if is_moved:
+                return False
+            return None
         taken = await self._claims.take(entry, run.lane)
-        return None if taken is None else taken.is_gone
+        if taken is None:
+            return None
+        return taken.is_gone
 
 
 def _is_same_write(one: Intent, other: Intent) -> bool:

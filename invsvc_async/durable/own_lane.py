@@ -67,7 +67,9 @@ class OwnLane:
 
 def credential_of(core: ClientCore | None) -> str:
     """Return what tells the credential of *core* from others in a journal; ``""`` if nothing does."""
-    return "" if core is None else core.credential.fingerprint(core.base_url) or ""
+    if core is None:
+        return ""
+    return core.credential.fingerprint(core.base_url) or ""
 
 
 async def _new_lane(store: Store, core: ClientCore | None, leases: Leases) -> Lane:

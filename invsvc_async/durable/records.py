@@ -357,11 +357,10 @@ def verdict_of_unfit(
     """
     sent = is_of_copy or may_be_sent(entry)
     cause = error.__cause__ if isinstance(error, JournalError) else error
-    why = (
-        "; ".join(cause.problems)
-        if isinstance(cause, InvalidRequestError)
-        else str(error)
-    )
+    if isinstance(cause, InvalidRequestError):
+        why = "; ".join(cause.problems)
+    else:
+        why = str(error)
     what = "it may have been sent, and cannot be settled" if sent else "it was not sent"
     _outbox_log.error("outbox: %s: %s: %s", entry.key, what, why)
     record = VerdictRecord(
@@ -394,7 +393,9 @@ def _ended(entry: Entry, verdict: Verdict, record: VerdictRecord) -> Entry:
 
 def _id_of(value: object) -> str | None:
     found = value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
-    return found if isinstance(found, str) else None
+    if isinstance(found, str):
+        return found
+    return None
 
 
 def _ids(things: tuple[Wire, ...]) -> tuple[str, ...]:
@@ -414,4 +415,6 @@ def _plain(value: object) -> Wire:
 
 
 def _text(plain: Any) -> Any:  # Any: text, or a number
-    return plain.encode(errors="replace").decode() if isinstance(plain, str) else plain
+    if isinstance(plain, str):
+        return plain.encode(errors="replace").decode()
+    return plain

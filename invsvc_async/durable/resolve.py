@@ -119,11 +119,10 @@ def resolution(applied: object, because: str, by: str | None) -> Resolution:
         problems.append(f"by: must have 1 to {_LONGEST_NAME} printable characters")
     if problems:
         raise InvalidRequestError(problems, hint="Nothing was stored.")
-    of = (
-        cast("str | Model | WireObject", applied)
-        if not isinstance(applied, bool)
-        else None
-    )
+    if not isinstance(applied, bool):
+        of = cast("str | Model | WireObject", applied)
+    else:
+        of = None
     return Resolution(applied=applied is not False, of=of, because=because, by=by)
 
 
@@ -280,9 +279,13 @@ def _value_of(intent: Intent, finding: Resolution) -> Any:  # Any: as the operat
         known = of or (None if is_new else intent.path.get("id"))
         if not is_new and names_another(known, intent.path):
             raise _other_thing(intent, known)
-        return None if known is None else _of_id(operation, known)
+        if known is None:
+            return None
+        return _of_id(operation, known)
     if operation.result == "object":
-        return codec.unstructure(of) if isinstance(of, Model) else of
+        if isinstance(of, Model):
+            return codec.unstructure(of)
+        return of
     wanted: type[Model] = getattr(models, operation.result)
     if not isinstance(of, wanted):
         raise InvalidRequestError(
@@ -305,11 +308,9 @@ def _of_id(operation: Operation, named: str) -> Any:  # Any: as the operation
     if operation.result == "object":
         return {"id": named}
     model: type[Model] = getattr(models, operation.result)
-    return (
-        codec.structure(model, {"id": named})
-        if "id" in attrs.fields_dict(model)
-        else None
-    )
+    if "id" in attrs.fields_dict(model):
+        return codec.structure(model, {"id": named})
+    return None
 
 
 def _outcome(

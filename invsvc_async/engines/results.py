@@ -122,9 +122,10 @@ class Counts(Counter[str]):
 
     def __str__(self) -> str:
         counted = [f"{self[each]:,} {each}" for each in map(str, Verdict) if self[each]]
-        replayed = (
-            f", {self['replayed']:,} of them replayed" if self["replayed"] else ""
-        )
+        if self["replayed"]:
+            replayed = f", {self['replayed']:,} of them replayed"
+        else:
+            replayed = ""
         return f"{self.rows:,} rows: {', '.join(counted) or 'none'}{replayed}"
 
 
@@ -209,4 +210,6 @@ def _id_of(outcome: AnyOutcome) -> str | None:
     if isinstance(known, str):
         return known
     in_path = next(iter(outcome.started_as.path.values()), None)
-    return in_path if isinstance(in_path, str) else None
+    if isinstance(in_path, str):
+        return in_path
+    return None

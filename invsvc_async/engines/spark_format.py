@@ -107,7 +107,9 @@ def _concurrency_of(text: str) -> int:
 
 def _rate_of(text: str | None) -> float | None:
     try:
-        return None if text is None else float(text)
+        if text is None:
+            return None
+        return float(text)
     except ValueError:
         raise ConfigurationError(
             f"rate: takes rows a second, such as '50', not {text!r}."

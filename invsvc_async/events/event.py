@@ -112,7 +112,9 @@ class Head:
 
 def head_of(headers: Headers | Head | None) -> Head:
     """Return headers in the form in which each is found at once."""
-    return headers if isinstance(headers, Head) else Head(headers)
+    if isinstance(headers, Head):
+        return headers
+    return Head(headers)
 
 
 def header_in(headers: Headers | Head | None, name: str) -> str | None:
@@ -132,11 +134,15 @@ def header_in(headers: Headers | Head | None, name: str) -> str | None:
     if found is None:
         return None
     value = plain[found]
-    return value.strip(_BLANKS) if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value.strip(_BLANKS)
+    return ""
 
 
 def _text(value: object) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else ""
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return ""
 
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
@@ -202,11 +208,10 @@ def _malformed(why: str, raw: bytes) -> MalformedEventError:
 
 def _unreadable(error: Exception, raw: bytes) -> MalformedEventError:
     # Only messages of the decoder itself are known not to quote the body.
-    told = (
-        str(error)
-        if isinstance(error, (msgspec.DecodeError, NestingError))
-        else type(error).__name__
-    )
+    if isinstance(error, (msgspec.DecodeError, NestingError)):
+        told = str(error)
+    else:
+        told = type(error).__name__
     return _malformed(f"it is not readable ({told})", raw)
 
 
@@ -244,11 +249,9 @@ class _Event(Portable):
         Raises:
             InvalidRequestError: The body with the mark cannot be encoded.
         """
-        return (
-            self.raw.decode()
-            if self.is_test == self.body_says_test
-            else super().to_json()
-        )
+        if self.is_test == self.body_says_test:
+            return self.raw.decode()
+        return super().to_json()
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
         mark = {} if self.is_test == self.body_says_test else {"test": True}
@@ -380,7 +383,9 @@ class ResourceEvent(_Event):
     def created(self) -> datetime | None:
         """When the event was queued, in UTC (v2 only)."""
         ticks = self._body.created if self.version == "v2" else None
-        return None if ticks is None else utc(ticks)
+        if ticks is None:
+            return None
+        return utc(ticks)
 
     @property
     def livemode(self) -> bool | None:
@@ -480,7 +485,9 @@ def _model_of(event: str) -> type[Model] | None:
         return None
     from invsvc_async import models
 
-    return models.Invoice if family == "invoice" else models.Customer
+    if family == "invoice":
+        return models.Invoice
+    return models.Customer
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -516,7 +523,9 @@ class _SignedEvent(_Event, Generic[D]):
     def created_at(self) -> datetime | None:
         """When it happened, in UTC, to the second."""
         seconds = self._body.created_at
-        return None if seconds is None else utc(seconds * 1000)
+        if seconds is None:
+            return None
+        return utc(seconds * 1000)
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -570,7 +579,9 @@ def key_of(event: Event) -> str | None:
     if key is None:
         return None
     if isinstance(event, ResourceEvent):
-        return f"resource:{key}" if ":" in key else key
+        if ":" in key:
+            return f"resource:{key}"
+        return key
     return f"{event.type.partition('.')[0]}:{key}"
 
 
@@ -758,11 +769,9 @@ def _checked_version(
     _check("webhook", body.webhook, str, raw)
     _check("connectedTeamMetadata", body.connected_team_metadata, dict, raw)
     is_outer = version == "v1.1" or not _is_object(data.payload)
-    return (
-        version
-        if is_outer or _decoded(_plain, raw, raw)["data"].keys() - _WRAPPER
-        else "v1.1"
-    )
+    if is_outer or _decoded(_plain, raw, raw)["data"].keys() - _WRAPPER:
+        return version
+    return "v1.1"
 
 
 def _check_id_and_time(

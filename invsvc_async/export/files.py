@@ -221,7 +221,9 @@ def text_of(value: Any) -> str:  # Any: a field's value
         case None:
             return ""
         case bool():
-            return "true" if value else "false"
+            if value:
+                return "true"
+            return "false"
         case str() | int() | float() | Decimal():
             return str(value)
         case datetime():

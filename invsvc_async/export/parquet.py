@@ -100,7 +100,9 @@ class Columns:
 
     def _value(self, value: Any, hint: Any, path: str) -> Any:
         if value is None or isinstance(value, str | bool | datetime):
-            return str(value) if isinstance(value, str) else value
+            if isinstance(value, str):
+                return str(value)
+            return value
         if isinstance(value, Decimal | int) and hint in (Decimal, int):
             return self._number(value, path)
         if isinstance(value, Model):
@@ -112,11 +114,9 @@ class Columns:
                 self._value(each, inner, f"{path}[{at}]")
                 for at, each in enumerate(many)
             ]
-        return (
-            value
-            if isinstance(value, float)
-            else envelope.dumps(unstructure(value)).decode()
-        )
+        if isinstance(value, float):
+            return value
+        return envelope.dumps(unstructure(value)).decode()
 
     def _number(self, value: Decimal | int, path: str) -> Decimal | int:
         if isinstance(value, int):

@@ -243,7 +243,9 @@ class Model(Portable):
             # attrs.evolve, which copies absent and broken fields as such
             if isinstance(name, FieldName):
                 is_broken = problem is not None and problem.address != "$"
-                return problem if is_broken else UNSET
+                if is_broken:
+                    return problem
+                return UNSET
             if problem:  # a new one each time: an error that is raised again keeps all its earlier frames
                 raise FieldError(problem.address, problem.raw, problem.why)
             if name in _nullable(type(self)):
@@ -306,7 +308,9 @@ def is_decoded(model: Model) -> bool:
 def flaws_of(model: Model) -> Flaws | None:
     """Return the parts of *model* that do not fit its fields; ``None`` if there are none."""
     rest = stored_value(model, "_rest")
-    return rest if isinstance(rest, Flaws) else None
+    if isinstance(rest, Flaws):
+        return rest
+    return None
 
 
 def add_flaws(model: Model) -> Flaws:

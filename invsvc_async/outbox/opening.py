@@ -37,7 +37,9 @@ class OutboxOpening:
     @property
     def problem(self) -> str | None:
         """Why the database has not been reached since the outbox was entered; ``None`` once it has."""
-        return None if self._away is None else str(self._away)
+        if self._away is None:
+            return None
+        return str(self._away)
 
     @property
     def has_loop(self) -> bool:

@@ -150,7 +150,9 @@ class Pages(OnlyAsync, Generic[T]):
         Spec: Resources, Response envelopes.
         """
         following = self._following(page, PagePosition(page=page.page), set())
-        return self._token(following) if isinstance(following, PagePosition) else None
+        if isinstance(following, PagePosition):
+            return self._token(following)
+        return None
 
     def resume(self, token: str) -> Pages[T]:
         """

@@ -55,7 +55,9 @@ def read(
     """
     running = _read(view, request, deadline)
     on_call = view.core.on_call
-    return running if on_call is None else on_call(request, running, None)
+    if on_call is None:
+        return running
+    return on_call(request, running, None)
 
 
 async def _read(

@@ -73,7 +73,9 @@ def refusal_of(attempt: Attempt) -> Attempt | None:
     if not _is_refusal(attempt.status):
         return None
     is_final = kind_of(attempt) == "not applied"
-    return None if is_final else attempt
+    if is_final:
+        return None
+    return attempt
 
 
 @lru_cache(maxsize=64)
@@ -105,4 +107,6 @@ def answered_at_once(history: History) -> Done | None:
     only = history[0]
     if not isinstance(only, Attempt) or only.value is not None:
         return None  # what the answer holds belongs into the verdict
-    return ANSWERED if kind_of(only) == "applied" else None
+    if kind_of(only) == "applied":
+        return ANSWERED
+    return None

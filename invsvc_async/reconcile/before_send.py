@@ -66,7 +66,9 @@ def _state_in(reading: Reading, kind: WriteKind) -> dict[str, Wire] | None:
         seen = reading.seen.items()
         return {name: value for name, value in seen if name != "secret"}
     is_gone = reading.status == 404 and reading.own_envelope
-    return {} if is_gone and kind.needs_baseline else None
+    if is_gone and kind.needs_baseline:
+        return {}
+    return None
 
 
 # --- of a create

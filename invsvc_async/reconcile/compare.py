@@ -64,7 +64,9 @@ def is_number(value: Wire) -> TypeGuard[int | float | Decimal]:
 
 
 def _exact(number: float | Decimal) -> int | Decimal:
-    return Decimal(repr(number)) if isinstance(number, float) else number
+    if isinstance(number, float):
+        return Decimal(repr(number))
+    return number
 
 
 def same_journey_field(name: str, one: Wire, other: Wire) -> bool:
@@ -91,7 +93,9 @@ def _as_double(number: int | Decimal) -> int | Decimal | float:
         double = float(number)
     except OverflowError:
         return number
-    return double if isfinite(double) else number
+    if isfinite(double):
+        return double
+    return number
 
 
 def tidied(value: Wire) -> Wire:
@@ -177,7 +181,9 @@ def _login_of(parts: SplitResult) -> str:
     login = parts.netloc.rpartition("@")[0]
     escaped = [quote(unquote(part), safe="") for part in login.split(":", 1)]
     plain = ":".join(escaped).rstrip(":")  # an empty password is the same as none
-    return f"{plain}@" if plain else ""
+    if plain:
+        return f"{plain}@"
+    return ""
 
 
 def _host_and_port_of(parts: SplitResult) -> str:
@@ -218,10 +224,14 @@ def _decoded(label: re.Match[str]) -> str:
 def _escaped(text: str) -> str:
     def unescaped(escape: re.Match[str]) -> str:
         character = chr(int(escape[1], 16))
-        return character if character in _UNRESERVED else escape[0].upper()
+        if character in _UNRESERVED:
+            return character
+        return escape[0].upper()
 
     plain = re.sub(_ESCAPE, unescaped, text)
-    return quote(plain, safe=_KEPT) if re.search(_NOT_KEPT, plain) else plain
+    if re.search(_NOT_KEPT, plain):
+        return quote(plain, safe=_KEPT)
+    return plain
 
 
 def _without_dots(path: str) -> str:

@@ -164,7 +164,9 @@ def _basis_without_doubt(known: Known) -> Basis:
     if not known.never_left:
         return "answered"  # with a definite no
     # How a send of another process ended without an effect is not stored.
-    return "none" if known.intent.sent else "never sent"
+    if known.intent.sent:
+        return "none"
+    return "never sent"
 
 
 def _held_back(known: Known) -> Cause | None:
@@ -247,7 +249,9 @@ def _before_first(known: Known) -> Decision:
     due = last.ended + BASELINE_PAUSES[len(tries) - 1]
     if due >= tries[0].started + known.intent.timeouts.call / 2:
         return _send(known)
-    return read if known.now >= due else Wait(due - known.now)
+    if known.now >= due:
+        return read
+    return Wait(due - known.now)
 
 
 def _must_read_first(known: Known) -> bool:
@@ -322,7 +326,9 @@ def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | N
     due = known.attempts[-1].ended + pause
     if due > deadline:
         return None
-    return _send(known) if known.now >= due else Wait(due - known.now)
+    if known.now >= due:
+        return _send(known)
+    return Wait(due - known.now)
 
 
 # --- An attempt was ambiguous: only the service's state shows whether it was applied.
@@ -435,7 +441,9 @@ def _judged(known: Known, last: Event) -> Decision | None:
         return unknown(known, reason, "no read")
     after = last.started >= known.windows.over
     if not is_evidence(known, last):
-        return _after_failed_read(known, last) if after else None
+        if after:
+            return _after_failed_read(known, last)
+        return None
     finding = find(known, last)
     if not after:
         return _in_window(known, finding, last)
@@ -492,14 +500,18 @@ def reader_beside(known: Known) -> str | None:
     if known.intent.reader is not None or name == JOURNEY_READER:
         return None
     # A create that was sent twice waits for a read after the windows.
-    return None if _needs_audit(known) else name
+    if _needs_audit(known):
+        return None
+    return name
 
 
 def may_show_from(known: Known) -> float:
     """Return the local time from which a read may show the write while its request hangs."""
     # The time in what is read tells whether it is from before the send.
     shows_time = known.kind.creates or known.kind.shows_change
-    return known.windows.sends[0].began if shows_time else known.current_from
+    if shows_time:
+        return known.windows.sends[0].began
+    return known.current_from
 
 
 def _unreadable(known: Known, reading: Reading) -> Done:
@@ -630,7 +642,9 @@ def _why_never_again(policy: ReconcilePolicy) -> str | None:
     """Return why *policy* allows no re-send, whatever reads show; ``None`` if it allows one."""
     if policy.resend == "never":
         return "the policy has resend='never'"
-    return None if policy.max_resends else "the policy has max_resends=0"
+    if policy.max_resends:
+        return None
+    return "the policy has max_resends=0"
 
 
 def _completing_send(known: Known, finding: Partly, reading: Reading) -> Send | _NoSend:

@@ -183,7 +183,9 @@ def _short(value: Wire) -> str:
     if isinstance(value, str) and "://" in value:
         value = _without_tokens(value)
     text = _json(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    if len(text) <= _LONGEST_VALUE:
+        return text
+    return f"{text[:_LONGEST_VALUE]}…"
 
 
 def _without_tokens(text: str) -> str:
@@ -199,9 +201,9 @@ def _shown_segment(found: re.Match[str]) -> str:
         return segment
     is_word = segment.isascii() and segment[1:] == segment[1:].lower()
     has_digits = any(map(str.isdigit, segment))
-    return (
-        segment if is_word and not has_digits and len(segment) < _LONGEST_WORD else "…"
-    )
+    if is_word and not has_digits and len(segment) < _LONGEST_WORD:
+        return segment
+    return "…"
 
 
 def _counts(value: dict[str, Wire]) -> str:

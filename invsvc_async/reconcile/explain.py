@@ -63,7 +63,9 @@ def _told_attempt(attempt: Attempt) -> str:
         return f"not sent: {error.message if error else 'no byte left'}"
     if attempt.end is End.LOST:
         lost = f"sent, answer lost {took}"
-        return f"{lost}: {error.message}" if error else lost
+        if error:
+            return f"{lost}: {error.message}"
+        return lost
     answered = f"sent, answered HTTP {attempt.status}"
     if error and error.code:
         return f"{answered} {error.code} {took}"

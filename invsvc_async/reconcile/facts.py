@@ -58,12 +58,16 @@ if TYPE_CHECKING:
 
 def start_of(event: Event) -> float:
     """Return when *event* began, in local seconds."""
-    return event.at if isinstance(event, (Tick, Resumed, Closed)) else event.started
+    if isinstance(event, (Tick, Resumed, Closed)):
+        return event.at
+    return event.started
 
 
 def time_of(event: Event) -> float:
     """Return when *event* ended, in local seconds."""
-    return event.at if isinstance(event, (Tick, Resumed, Closed)) else event.ended
+    if isinstance(event, (Tick, Resumed, Closed)):
+        return event.at
+    return event.ended
 
 
 @attrs.define(slots=False)
@@ -104,12 +108,16 @@ class Known:
     @property
     def last(self) -> Event | None:
         """The last event; ``None`` before the first one."""
-        return self.history[-1] if self.history else None
+        if self.history:
+            return self.history[-1]
+        return None
 
     @property
     def last_reading(self) -> Reading | None:
         """The last event, if it is a reading."""
-        return self.last if isinstance(self.last, Reading) else None
+        if isinstance(self.last, Reading):
+            return self.last
+        return None
 
     @cached_property
     def resumed(self) -> Resumed | None:

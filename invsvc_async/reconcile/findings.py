@@ -78,7 +78,9 @@ def evidence_in(known: Known, event: Event | None) -> Reading | None:
     """Return *event* if it is a reading that is evidence."""
     if not isinstance(event, Reading):
         return None
-    return event if is_evidence(known, event) else None
+    if is_evidence(known, event):
+        return event
+    return None
 
 
 def is_evidence(known: Known, reading: Reading) -> bool:
@@ -125,7 +127,9 @@ def _by_own_reader(known: Known, reading: Reading, finding: Finding) -> Finding:
 
 def _absent_create(known: Known, reading: Reading) -> Absent | CannotTell:
     """Return Absent, or CannotTell long after the send: the thing may have been created and deleted."""
-    return _too_long_ago(known) if decayed(known, reading) else Absent()
+    if decayed(known, reading):
+        return _too_long_ago(known)
+    return Absent()
 
 
 def decayed(known: Known, reading: Reading) -> bool:
@@ -625,7 +629,9 @@ def _is_found_alike(known: Known, item: dict[str, Wire]) -> bool:
 def _tagged_text(known: Known, item: dict[str, Wire]) -> str:
     """Return the text of *item* at whose end a tag stands; empty if there is none."""
     text = item.get(known.kind.tagged_in)
-    return text if isinstance(text, str) else ""
+    if isinstance(text, str):
+        return text
+    return ""
 
 
 def _bears_our_tag(known: Known, item: Wire) -> bool:
@@ -863,9 +869,7 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
         return CannotTell(reason, cause="perhaps undone")
     if not _leaves_trace(known, reading, wanted, baseline):
         return _without_trace(known, reading, wanted)
-    if decayed(known, reading):
-        return _too_long_ago(known)
-    return Absent()
+    return _too_long_ago(known) if decayed(known, reading) else Absent()
 
 
 def _is_as_baseline(
@@ -883,7 +887,9 @@ def _matching_by_baseline(
     """Return Applied if the state matches the write now, and certainly did not before; else Holds."""
     if known.baseline is None or _matched_before(known, wanted):
         return Holds(reading.seen)
-    return Applied(reading.seen) if _is_current(known, reading) else Holds(reading.seen)
+    if _is_current(known, reading):
+        return Applied(reading.seen)
+    return Holds(reading.seen)
 
 
 def _leaves_trace(

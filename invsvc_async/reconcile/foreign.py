@@ -153,7 +153,9 @@ def host_of(value: Wire) -> str | None:
     if not host or not any(map(str.isalnum, host)):
         return None
     is_masked = "%" in host or "*" in host
-    return None if is_masked else host
+    if is_masked:
+        return None
+    return host
 
 
 def status(sent: Wire, shown: Wire) -> bool:

@@ -121,7 +121,9 @@ class Intent:
     @property
     def identity(self) -> str:
         """An identifier that is unique even among writes with the same user-supplied key."""
-        return self.key if self.nonce is None else f"{self.key} {self.nonce}"
+        if self.nonce is None:
+            return self.key
+        return f"{self.key} {self.nonce}"
 
     def __getstate__(self) -> dict[str, Any]:  # Any: the fields
         """Pickle a user-supplied reader by name, as ``to_json`` does: closures cannot be pickled."""

@@ -264,7 +264,9 @@ def _pause_or_none(value: Wire) -> float | None:
 
 
 def _text_or_none(value: Wire) -> str | None:
-    return value if isinstance(value, str) else None
+    if isinstance(value, str):
+        return value
+    return None
 
 
 # --- conversion
@@ -346,7 +348,9 @@ def _number(value: Any, _: object) -> float:  # Any: a Decimal or an int of the 
 def _reader(value: object, _: object) -> str | None:
     if value is not None and value not in ("journeys.get", settings.JOURNEY_READER):
         raise TypeError("expected the name of a reader")
-    return str(value) if value is not None else None
+    if value is not None:
+        return str(value)
+    return None
 
 
 def _finding_to_wire(finding: Finding | None) -> Wire:
@@ -384,4 +388,6 @@ def _finding(plain: Wire, _: object) -> Finding | None:
 
 def _frozen(value: Wire) -> Wire:
     """Return the value of a finding's field: in plain data, a tuple is a list."""
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value

@@ -65,7 +65,9 @@ def _basis_of(kind: WriteKind) -> Literal["match", "gone", "equal"]:
     """Return the basis of the verdict APPLIED, if a read shows the write."""
     if kind.creates:
         return "match"
-    return "gone" if kind.deletes else "equal"
+    if kind.deletes:
+        return "gone"
+    return "equal"
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -234,7 +234,9 @@ def _by_id(value: dict[str, Wire]) -> dict[str, dict[str, Wire]] | None:
     if not all(isinstance(node, dict) for node in nodes):
         return None
     found = {letters(str(node.get("id"))): node for node in nodes}
-    return found if len(found) == len(nodes) else None
+    if len(found) == len(nodes):
+        return found
+    return None
 
 
 def _ends_of(value: dict[str, Wire]) -> set[tuple[str, str]]:

@@ -157,11 +157,9 @@ _HINTS: dict[Cause | None, str] = {
 
 def _shown(value: object) -> str:
     """Format a model, but only the type of plain data, which may contain a webhook's secret."""
-    return (
-        f"<{type(value).__name__}>"
-        if isinstance(value, (dict, list, str, bytes))
-        else repr(value)
-    )
+    if isinstance(value, (dict, list, str, bytes)):
+        return f"<{type(value).__name__}>"
+    return repr(value)
 
 
 _NO_INTENT = (
@@ -241,7 +239,9 @@ class OutcomeBase(Portable, Generic[T_co]):
         """True if APPLIED, False if NOT_APPLIED or REFUSED, otherwise ``None``."""
         if self.verdict is Verdict.APPLIED:
             return True
-        return False if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) else None
+        if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED):
+            return False
+        return None
 
     @property
     def secret_lost(self) -> bool:
@@ -278,11 +278,9 @@ class OutcomeBase(Portable, Generic[T_co]):
         if self.verdict is Verdict.UNKNOWN and operation.reader is None:
             return AmbiguousWriteError.without_read
         if self.verdict is not Verdict.NOT_APPLIED:
-            return (
-                LIST_FULL
-                if self.evidence.cause == "list full"
-                else _ERRORS[self.verdict].hint
-            )
+            if self.evidence.cause == "list full":
+                return LIST_FULL
+            return _ERRORS[self.verdict].hint
         overtaken = is_overtaken(Known(operation, self.started_as, self.history))
         return _HINTS.get(
             "overtaken" if overtaken else self.evidence.cause, WriteNotAppliedError.hint
@@ -490,7 +488,9 @@ else:
 
 def read_back(secret: Secret | None) -> Secret | None:
     """Return the ``secret`` of an outcome that is read back: no stored form contains a secret."""
-    return "not stored" if secret == "returned" else secret
+    if secret == "returned":
+        return "not stored"
+    return secret
 
 
 def summary(

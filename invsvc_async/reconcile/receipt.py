@@ -174,7 +174,9 @@ def _library() -> Any:  # Any: its modules
 
 
 def _bytes(pem: str | bytes) -> bytes:
-    return pem.encode() if isinstance(pem, str) else pem
+    if isinstance(pem, str):
+        return pem.encode()
+    return pem
 
 
 def _signature_of(text: str, key: str | bytes) -> tuple[str, str]:

@@ -43,7 +43,9 @@ def waited_from(resumed: Resumed) -> float:
     That is when this process took the write over, or since when it is known that their sender had ended.  It
     counts where no server time says when they were sent.
     """
-    return resumed.at if resumed.since is None else resumed.since
+    if resumed.since is None:
+        return resumed.at
+    return resumed.since
 
 
 def _end_of(sent: Sent) -> tuple[float | None, float | None]:
@@ -192,7 +194,9 @@ class SettleWindows:
         """The local time at which the first send began, if this client made that send."""
         if self.carried and self.resumed is not None:
             return self.resumed.first_sent
-        return self.sends[0].began if self.sends else None
+        if self.sends:
+            return self.sends[0].began
+        return None
 
     def when(self, milliseconds: Wire, reading: Reading) -> Placed:
         """
@@ -222,11 +226,15 @@ class SettleWindows:
             return "unsure"
         if at + WHOLE_MS < low:
             may_be_cut = at + cut_by(milliseconds) >= low
-            return "unsure" if may_be_cut else "before"
+            if may_be_cut:
+                return "unsure"
+            return "before"
         if first.latest is None:  # of a restored journal
             return "unsure"
         high = first.latest + slack
         if at > high:
             return "after"
         is_narrow = high - low <= self.policy.clock_band
-        return "band" if is_narrow else "unsure"
+        if is_narrow:
+            return "band"
+        return "unsure"

@@ -88,7 +88,9 @@ def as_write(
             f"{wrong}; it must be one of {', '.join(_WRITES)}", hint=hint
         )
     write: Write[Any] = called(client, operation, arguments)
-    return write if key is None else write.keyed(key)
+    if key is None:
+        return write
+    return write.keyed(key)
 
 
 def called(
@@ -131,7 +133,9 @@ def did_you_mean(name: str, possible: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(name, [*possible], n=2)
-    return f"Did you mean {' or '.join(close)}?" if close else ""
+    if close:
+        return f"Did you mean {' or '.join(close)}?"
+    return ""
 
 
 def method_of(client: object, operation: str) -> Callable[..., Any]:

@@ -85,7 +85,9 @@ def key_of_deletion(first_key: str, webhook: str) -> str:
 def first_key_of(key: str) -> str:
     """Return the key of the first create if *key* is that of another one in its place; otherwise *key*."""
     first, found, _ = key.rpartition(f", {_INSTEAD_OF} ")
-    return first if found else key
+    if found:
+        return first
+    return key
 
 
 def _key(first_key: str, what: str) -> str:

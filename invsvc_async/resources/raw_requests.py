@@ -188,7 +188,9 @@ class ByteStream:
     def _opened(self) -> AbstractAsyncContextManager[Download]:
         on_stream = self._view.core.on_stream
         sent = self._sent()
-        return sent if on_stream is None else on_stream(self._request, sent)
+        if on_stream is None:
+            return sent
+        return on_stream(self._request, sent)
 
     @asynccontextmanager
     async def _sent(self) -> AsyncGenerator[Download, None]:

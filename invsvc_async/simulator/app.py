@@ -126,11 +126,12 @@ class Application:
         exchange = self._note(route, request, raw)
         try:
             steps = self.scripts.get(route.operation)
-            drawn = (
-                None
-                if steps
-                else self._plan().draw(self._chance, route.operation, write=route.write)
-            )
+            if steps:
+                drawn = None
+            else:
+                drawn = self._plan().draw(
+                    self._chance, route.operation, write=route.write
+                )
             step = steps.popleft() if steps else drawn
             return await self._play(step or PASS, request, exchange)
         finally:

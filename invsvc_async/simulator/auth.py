@@ -131,11 +131,10 @@ class Keyring:
         if team is None or team == own:
             return own
         if credential.kind != "key":
-            with_what = (
-                "OAuth token"
-                if credential.kind == "oauth"
-                else "the current authenticated team"
-            )
+            if credential.kind == "oauth":
+                with_what = "OAuth token"
+            else:
+                with_what = "the current authenticated team"
             raise _denied(403, f"Team mismatch with {with_what}")
         master = self.state.accounts[own]
         target = self.state.accounts.get(team)

@@ -333,7 +333,9 @@ def _internal(value: Json, name: str = "") -> Json:
 
 
 def _as_text(value: Json) -> str:
-    return value if isinstance(value, str) else json_text(value)
+    if isinstance(value, str):
+        return value
+    return json_text(value)
 
 
 def _camel_case(name: str) -> str:

@@ -103,7 +103,9 @@ def parse_step(words: str) -> Step:
         step = _parse_end(words, words)
         if step.end == "slow":  # the service works for so long, and then answers
             step = Step(words, "slow", wait=step.number or 0.0)
-        return replace(step, effect="now") if step.end in TRUTHFUL else step
+        if step.end in TRUTHFUL:
+            return replace(step, effect="now")
+        return step
     step = _parse_end(words, prefix["end"])
     if prefix["now"]:
         return replace(step, effect="now")

@@ -167,7 +167,9 @@ def _delivery(number: int, delivery: EventDelivery, start: float) -> dict[str, J
 
 
 def _since(start: float, at: float | None) -> float | None:
-    return None if at is None else round(at - start, 4)
+    if at is None:
+        return None
+    return round(at - start, 4)
 
 
 def _arrivals(ledger: Ledger, first: int, start: float) -> list[Json]:

@@ -73,7 +73,9 @@ class Ledger:
 
     def arrivals(self, operation: str | None = None) -> int:
         """Return how many requests of *operation*, or of all, arrived completely (head and body)."""
-        return self._arrived.total() if operation is None else self._arrived[operation]
+        if operation is None:
+            return self._arrived.total()
+        return self._arrived[operation]
 
     def effects(self, operation: str | None = None) -> list[Entry]:
         """Return the entries whose effect has happened, including those of somebody else."""

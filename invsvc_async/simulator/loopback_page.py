@@ -187,11 +187,9 @@ def local(handler: Handler, is_open: Callable[[], bool] = lambda: True) -> Handl
             request.headers.get("Origin"),
             request.headers.get("Sec-Fetch-Site"),
         )
-        return (
-            await handler(request)
-            if problem is None
-            else replies.answer(403, {"problem": problem})
-        )
+        if problem is None:
+            return await handler(request)
+        return replies.answer(403, {"problem": problem})
 
     return checked
 

@@ -206,7 +206,9 @@ def _text_at(invoice: Record, path: tuple[str, ...]) -> str | None:
     is_null_in_metadata = outer == ["metadata"] and name in holder
     if value is None and not is_null_in_metadata:
         return None
-    return value if isinstance(value, str) else json_text(value)
+    if isinstance(value, str):
+        return value
+    return json_text(value)
 
 
 def _part(

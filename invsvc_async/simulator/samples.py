@@ -147,11 +147,10 @@ def new_invoice(state: ServiceState, book: Book, fields: Mapping[str, Json]) -> 
         0 if "idempotency_key" in fields else number * 3_600_000
     )
     is_plain = number > len(AWKWARD)
-    price = (
-        Decimal(state.random.randint(100, 10**8)).scaleb(-2)
-        if is_plain
-        else AWKWARD[number - 1]
-    )
+    if is_plain:
+        price = Decimal(state.random.randint(100, 10**8)).scaleb(-2)
+    else:
+        price = AWKWARD[number - 1]
     folio = state.new_folio()
     invoice = sample(
         state,

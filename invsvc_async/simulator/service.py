@@ -334,9 +334,9 @@ class Simulator(Seeding):
     def pages(self) -> dict[str, str]:
         """Addresses of what is enabled beside the API: ``admin_url`` and ``inspect_url``."""
         found = {"admin_url": f"{self._root}/_simulator/"} if self._admin else {}
-        return (
-            found | {"inspect_url": self.inspect_url} if self._is_inspected else found
-        )
+        if self._is_inspected:
+            return found | {"inspect_url": self.inspect_url}
+        return found
 
     def arrivals(self, operation: str | None = None) -> int:
         """Return how many requests of *operation*, or of all, reached the service completely."""

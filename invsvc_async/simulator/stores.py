@@ -144,7 +144,9 @@ class Stores:
 def _chance_of(word: str, name: str, value: Json) -> str:
     """Return what decides whether *word* is applied to a value of the field *name*."""
     is_limit = word == "cut"  # which is one of the field, whatever the value
-    return f"{word}/{name}" if is_limit else f"{word}/{name}/{value}"
+    if is_limit:
+        return f"{word}/{name}"
+    return f"{word}/{name}/{value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,9 @@ class Kept:
         """Return how the service stored them."""
         if self.in_part:
             return "in part"
-        return "as sent" if self.stored == self.sent else "other words"
+        if self.stored == self.sent:
+            return "as sent"
+        return "other words"
 
 
 def time_of(times: Times, now_ms: int) -> int:
@@ -231,7 +235,9 @@ def _value(name: str, value: str) -> Json:
     if name in ("echoes", "hides_inactive"):
         return {"": True, "true": True, "false": False}.get(value, value)
     try:
-        return int(value) if name == "longest" else float(value)
+        if name == "longest":
+            return int(value)
+        return float(value)
     except ValueError:
         raise ValueError(f"stores: {name} takes a number, not {value!r}") from None
 
@@ -239,4 +245,6 @@ def _value(name: str, value: str) -> Json:
 def _text(value: Json) -> str:
     if isinstance(value, tuple):
         return "+".join(each.replace("no ", "no-") for each in value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

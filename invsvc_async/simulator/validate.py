@@ -255,7 +255,9 @@ class Query:
         try:
             if re.fullmatch(r"-?[0-9]{1,16}", value):
                 count = int(value)
-                return count if abs(count) >= 10**11 else count * 1000
+                if abs(count) >= 10**11:
+                    return count
+                return count * 1000
             moment = datetime.fromisoformat(value)
             return int(
                 (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

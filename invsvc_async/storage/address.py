@@ -50,7 +50,9 @@ def split(address: str, what: str) -> SplitResult:
 def user_in(address: str) -> str:
     """Return the user in the login of *address*, as it is written there, without the password; "" if none."""
     login, found, _ = urlsplit(address).netloc.rpartition("@")
-    return login.partition(":")[0] if found else ""
+    if found:
+        return login.partition(":")[0]
+    return ""
 
 
 def without_login(address: str) -> str | None:

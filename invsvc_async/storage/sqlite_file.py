@@ -147,7 +147,9 @@ def check_file(
 def _code_in(found: str) -> int | None:
     """Return the error code in the text of a check, as of a page that SQLite could not load."""
     code = re.search(r"error code[ =](\d+)", found)
-    return None if code is None else int(code[1])
+    if code is None:
+        return None
+    return int(code[1])
 
 
 def _unread(found: str, code: int) -> sqlite3.Error:

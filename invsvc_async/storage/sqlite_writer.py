@@ -131,9 +131,10 @@ class _Committer:
                 for job in jobs:
                     self.commit(connection, [job])
                 return False
-            failure = (
-                error if isinstance(error, InvsvcError) else in_words(self.name, error)
-            )
+            if isinstance(error, InvsvcError):
+                failure = error
+            else:
+                failure = in_words(self.name, error)
             for job in jobs:
                 job.error = failure
             if not isinstance(error, Exception):

@@ -327,20 +327,16 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         if self.core.credential.ready is None and request.operation.credentials:
             return self._attempt_with_token(request, deadline, lane)
         sending = self.core.transport.send(self.exchange(request, deadline, lane))
-        return (
-            sending
-            if self.core.on_attempt is None
-            else self._reported(request, sending)
-        )
+        if self.core.on_attempt is None:
+            return sending
+        return self._reported(request, sending)
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Send *exchange*, of *request*. Its ``end`` is set even if the caller is cancelled."""
         sending = self.core.transport.send(exchange)
-        return (
-            sending
-            if self.core.on_attempt is None
-            else self._reported(request, sending)
-        )
+        if self.core.on_attempt is None:
+            return sending
+        return self._reported(request, sending)
 
     async def _attempt_with_token(
         self, request: Request, deadline: float, lane: Lane
@@ -420,16 +416,14 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             if not all(map(_UNRESERVED, values.values())):
                 values = {name: quote(value, safe="") for name, value in values.items()}
             path = request.operation.path.format_map(values)
-        query = (
-            request.query
-            if request.team is None
-            else {**request.query, "team": request.team}
-        )
-        text = (
-            f"{self.core.base_url}{path}?{urlencode(query)}"
-            if query
-            else f"{self.core.base_url}{path}"
-        )
+        if request.team is None:
+            query = request.query
+        else:
+            query = {**request.query, "team": request.team}
+        if query:
+            text = f"{self.core.base_url}{path}?{urlencode(query)}"
+        else:
+            text = f"{self.core.base_url}{path}"
         return URL(text, encoded=True)
 
     def opened(self, request: Request, exchange: Exchange) -> Envelope:

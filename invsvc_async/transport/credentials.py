@@ -70,7 +70,9 @@ class Credential:
 
         An API key is a JWT, which names its team.
         """
-        return None if self.ready is None else _team_in(self.ready)
+        if self.ready is None:
+            return None
+        return _team_in(self.ready)
 
 
 def _team_in(token: str) -> str | None:
@@ -84,7 +86,9 @@ def _team_in(token: str) -> str | None:
     except (binascii.Error, ValueError, RecursionError):
         return None
     team = claims.get("team") if isinstance(claims, dict) else None
-    return team if isinstance(team, str) and team else None
+    if isinstance(team, str) and team:
+        return team
+    return None
 
 
 @takes_secrets

@@ -144,7 +144,9 @@ def _decompressed(response: ReadableResponse, body: bytes, cap: int) -> bytes:
     if len(body) > cap:
         raise _too_long(cap)
     coding = response.headers.get(hdrs.CONTENT_ENCODING)
-    return inflate(body, coding, cap=cap) if coding else body
+    if coding:
+        return inflate(body, coding, cap=cap)
+    return body
 
 
 def _is_framed(response: ReadableResponse) -> bool:
@@ -209,7 +211,9 @@ def _window(name: str, body: memoryview) -> int:
     if name != "deflate":
         return 16 + zlib.MAX_WBITS
     # Some servers omit the zlib wrapper that "deflate" requires.
-    return zlib.MAX_WBITS if body[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS
+    if body[0] & 0x0F == zlib.DEFLATED:
+        return zlib.MAX_WBITS
+    return -zlib.MAX_WBITS
 
 
 def _broken(name: str, why: object) -> CutError:

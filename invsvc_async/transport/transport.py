@@ -341,7 +341,9 @@ class Transport:
 
 def _most_connections(limiter: Limiter, knee: AdaptiveLimit | None) -> int:
     """Return how many connections a session of the transport's own may have."""
-    return limiter.total if knee is None else 2 * knee.most
+    if knee is None:
+        return limiter.total
+    return 2 * knee.most
 
 
 def _hear(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:

@@ -53,7 +53,9 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
     if problems:
         raise InvalidRequestError(problems, operation=spec.operation.name)
     line = {"operation": spec.operation.name, "arguments": arguments}
-    return line if spec.key is None else {**line, "key": spec.key}
+    if spec.key is None:
+        return line
+    return {**line, "key": spec.key}
 
 
 def arguments_of(intent: Intent) -> WireObject:

@@ -123,7 +123,9 @@ class Driver(Generic[T]):
     def known_identity(self) -> str | None:
         """The identity of the write; ``None`` if nobody can know it, because its intent is not made yet."""
         intent = self.run.record.intent_or_maker
-        return None if callable(intent) else intent.identity
+        if callable(intent):
+            return None
+        return intent.identity
 
     def current_intent(self) -> Intent:
         """Return the intent with all sends so far, as another process needs it."""

@@ -87,4 +87,6 @@ def keys_of(journal: object) -> Any:  # Any: Keys, which is above this folder, o
     this folder must not import the class.
     """
     keys = getattr(journal, "keys", None)
-    return keys if hasattr(keys, "settle_left") else None
+    if hasattr(keys, "settle_left"):
+        return keys
+    return None

@@ -57,7 +57,9 @@ def labels_in(text: str | None) -> dict[str, str]:
         found = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    if isinstance(found, dict):
+        return found
+    return {}
 
 
 def in_words(labels: Mapping[str, str]) -> str:

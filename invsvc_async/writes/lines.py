@@ -94,11 +94,9 @@ class Lines:
     def closed_for(self, line: str | None) -> float:
         """Return for how many more seconds *line* is not open to all."""
         thing = self._records.known(line or "")
-        return (
-            max(thing.opens_at(None) - self.clock.now(), 0.0)
-            if thing.closed_until
-            else 0.0
-        )
+        if thing.closed_until:
+            return max(thing.opens_at(None) - self.clock.now(), 0.0)
+        return 0.0
 
     def is_busy(self, line: str) -> bool:
         """

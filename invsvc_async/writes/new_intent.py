@@ -238,7 +238,9 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         headers=dict(spec.options.headers or {}),
         trace=None if core.trace is None else core.trace().get("traceparent"),
     )
-    return intent if known is None else with_before(intent, known, spec.baseline)
+    if known is None:
+        return intent
+    return with_before(intent, known, spec.baseline)
 
 
 def tagged_body(request: Request, tag: str | None) -> Wire:
@@ -256,7 +258,9 @@ def untagged_body(intent: Intent) -> Wire:
         return intent.body
     body = dict(intent.body)
     text = str(body.pop("description")).removesuffix(intent.tag).removesuffix(" ")
-    return {**body, "description": text} if text else body
+    if text:
+        return {**body, "description": text}
+    return body
 
 
 def _wire_form(passed: Model | Wire) -> Wire:

@@ -44,7 +44,9 @@ class OpenWrites:
     def opened(self, identity: str) -> Intent | None:
         """Return the newest revision of an open intent."""
         each = self._opened(identity)
-        return None if each is None else each.intent
+        if each is None:
+            return None
+        return each.intent
 
     def _opened(self, identity: str) -> OpenWrite | None:
         return self.unsettled.get(identity) or (self.leftovers or {}).get(identity)

@@ -56,11 +56,10 @@ class WritePlace(Struct, eq=False):
             if self._users_before is None:
                 self._users_before = thing.users
             # Most intents are never asked for their identity, which costs more than all the rest here.
-            own = (
-                self.record.intent.identity
-                if self.record.is_taken_up
-                else NOT_NAMED_YET
-            )
+            if self.record.is_taken_up:
+                own = self.record.intent.identity
+            else:
+                own = NOT_NAMED_YET
             thing.was_sent_by(own)
         if thing.open:
             doubted = self.writes.open_writes.doubt_others(

@@ -134,11 +134,10 @@ class Recovery:
                     if self._is_in_scope(intent)
                 ]
         keys = keys_of(journal)
-        keyed = (
-            []
-            if keys is None
-            else await keys.settle_left(self._view, same_mode=self._same_mode)
-        )
+        if keys is None:
+            keyed = []
+        else:
+            keyed = await keys.settle_left(self._view, same_mode=self._same_mode)
         return [*undelivered, *(task.result() for task in tasks), *keyed]
 
     async def brought_up_to_date(self, found: Sequence[AnyOutcome]) -> list[AnyOutcome]:

@@ -156,7 +156,9 @@ class WriteRegister:
         if identity in users:
             return True
         is_sender_known = bool(users) and users[0] != NOT_KNOWN
-        return False if is_sender_known else None
+        if is_sender_known:
+            return False
+        return None
 
     def last_users(self, line: str) -> tuple[str, ...]:
         """Return the write of *line* that was sent last, then later writes that did nothing, if known."""

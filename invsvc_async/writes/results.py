@@ -190,13 +190,17 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         value = self.answers.value
         if value is not None:
             has_secret = getattr(value, "secret", None) is not None
-            return self.secret_in_answer if has_secret else None
+            if has_secret:
+                return self.secret_in_answer
+            return None
         ends = (sent.end for sent in known.intent.sent)  # of runs before this one
         had = any(
             end is not None and end.kind == "applied" and not end.secret_lost
             for end in ends
         )
-        return "not stored" if had else "lost"
+        if had:
+            return "not stored"
+        return "lost"
 
     def noted_in(self, intent: Intent) -> Intent:
         """Return *intent*, with a note if nobody has the secret of the last answer."""

@@ -76,4 +76,6 @@ def journal_of(options: ClientOptions) -> RunJournal | None:
     """Return the journal of a write with these *options*, if there is one."""
     writes = options.core.writes
     journal = options.journal or writes.journal
-    return None if journal is None else RunJournal(journal, writes)
+    if journal is None:
+        return None
+    return RunJournal(journal, writes)

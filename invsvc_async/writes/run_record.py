@@ -69,7 +69,9 @@ class RunRecord(Struct, eq=False):
     def trace(self) -> str | None:
         """The trace in which the write was begun; ``None`` if there is none, or no intent yet."""
         intent = self.intent_or_maker
-        return None if callable(intent) else intent.trace
+        if callable(intent):
+            return None
+        return intent.trace
 
     @property
     def may_be_known(self) -> bool:
@@ -150,7 +152,9 @@ class RunRecord(Struct, eq=False):
     def under_way(self) -> SendMark | None:
         """Return the mark of a send that may have begun, and of which there is no record yet."""
         mark = self._mark
-        return mark if mark is not None and mark.after is self.history else None
+        if mark is not None and mark.after is self.history:
+            return mark
+        return None
 
     def note_lost_send(self, now: float) -> None:
         """Record a send as lost whose end was not recorded: a signal handler raised just then."""

@@ -175,13 +175,17 @@ def _marked_as_last(
     """
     if left_open is not None and not _is_older(left_open, given):
         return left_open.newest
-    return given.newest if journaled else None
+    if journaled:
+        return given.newest
+    return None
 
 
 def _is_last_here(writes: WriteRegister, intent: Intent) -> bool | None:
     """Return whether *intent* was sent last to its thing; ``None`` if this client does not know."""
     line = _line_of_intent(intent)
-    return None if line is None else writes.is_last(line, intent.identity)
+    if line is None:
+        return None
+    return writes.is_last(line, intent.identity)
 
 
 def _line_of_intent(intent: Intent) -> str | None:

@@ -229,7 +229,9 @@ class StateReader:
         own = self._intent.identity
         owner, is_certain = self._writes.claims.get(item_id, (own, False))
         if owner != own:
-            return "another" if is_certain else "perhaps another"
+            if is_certain:
+                return "another"
+            return "perhaps another"
         if self._may_be_made_now(item, own_line):
             return "perhaps another"
         return "not known"

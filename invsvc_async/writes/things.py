@@ -54,14 +54,15 @@ Holder: TypeAlias = object
 
 def version_of(state: Wire) -> int | None:
     """Return when a state (a model or wire data) was last changed, in server ms; ``None`` if not known."""
-    at = (
-        state.get("last_updated")
-        if isinstance(state, dict)
-        else getattr(state, "last_updated", None)
-    )
+    if isinstance(state, dict):
+        at = state.get("last_updated")
+    else:
+        at = getattr(state, "last_updated", None)
     if isinstance(at, datetime):
         return milliseconds(at)
-    return int(at) if is_time(at) else None
+    if is_time(at):
+        return int(at)
+    return None
 
 
 def milliseconds(at: datetime) -> int:

@@ -228,9 +228,10 @@ class Write(
         spec = self._spec
         resumes = spec.resumes
         # An intent has its key in any case; only that of a key of the user's has a nonce.
-        is_keyed = (
-            spec.key is not None if resumes is None else resumes.nonce is not None
-        )
+        if resumes is None:
+            is_keyed = spec.key is not None
+        else:
+            is_keyed = resumes.nonce is not None
         if is_keyed:
             # The key may have another run, whose driver has the outcome: there is none before the end.
             self._driver = await self._run_keyed()

@@ -54,11 +54,10 @@ def page_of(report: Report) -> str:
     faults = ", ".join(
         f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)
     )
-    ran = (
-        f" while it ran: {report.active_seconds:,.0f} s of {report.whole_seconds:,.0f} s"
-        if report.runs
-        else ""
-    )
+    if report.runs:
+        ran = f" while it ran: {report.active_seconds:,.0f} s of {report.whole_seconds:,.0f} s"
+    else:
+        ran = ""
     quantiles = {"median": 0.5, "p99": 0.99, "most": 1.0}
     return filled(
         "page",
@@ -215,9 +214,10 @@ def _group(group: Group, report: Report) -> Html:
 
 def _write(result: Result) -> Html:
     is_told = result.verdict is Verdict.UNKNOWN and result.story
-    candidates = (
-        f" Candidates: {', '.join(result.candidates)}." if result.candidates else ""
-    )
+    if result.candidates:
+        candidates = f" Candidates: {', '.join(result.candidates)}."
+    else:
+        candidates = ""
     words = f"{words_of(result)}.{candidates}"
     story = filled_with_each("story", [result.story] if is_told else [])
     return filled(

@@ -179,9 +179,13 @@ def _state_of(
     if any(each.is_paused for each in limits):
         return "paused"
     if summary.done == summary.total and not summary.open_inputs:
-        return "finished" if summary.done else "empty"
+        if summary.done:
+            return "finished"
+        return "empty"
     is_alive = any(each.alive for each in workers or ())
-    return "running" if is_alive or (age is not None and age < _QUIET) else "quiet"
+    if is_alive or (age is not None and age < _QUIET):
+        return "running"
+    return "quiet"
 
 
 def plain_worker(worker: Worker) -> Plain:

@@ -187,11 +187,9 @@ def _cause_in(result: Result) -> str | None:
     """Return why a write is not applied, in the few words that name its group."""
     if result.verdict is not Verdict.REFUSED:
         return result.cause
-    return (
-        f"HTTP {result.status} {result.code or ''}".strip()
-        if result.status
-        else result.code
-    )
+    if result.status:
+        return f"HTTP {result.status} {result.code or ''}".strip()
+    return result.code
 
 
 def _advice_for(result: Result, cause: str) -> str:
@@ -204,11 +202,10 @@ def _advice_for(result: Result, cause: str) -> str:
 
 def words_of(result: Result) -> str:
     """Return why a write is not applied: the words of the service's refusal, or else the reason."""
-    words = (
-        result.error
-        if result.verdict is Verdict.REFUSED and result.error
-        else result.message
-    )
+    if result.verdict is Verdict.REFUSED and result.error:
+        words = result.error
+    else:
+        words = result.message
     return words.removesuffix(".")
 
 
@@ -256,7 +253,9 @@ def where_of(place: str, profile: str | None = None) -> str:
     # what begins so would be an option
     path = f"./{place}" if place.startswith("-") else place
     words = "PLACE" if place == UNNAMED else quote(path)
-    return words if profile is None else f"{words} --profile {quote(profile)}"
+    if profile is None:
+        return words
+    return f"{words} --profile {quote(profile)}"
 
 
 def command_for(group: Group, groups: list[Group], where: str, kind: str) -> str | None:
@@ -340,11 +339,11 @@ async def _last_places(
 ) -> Mapping[str | None, int]:
     """Return the place of the last write that is done, for each of *things* but ``None``."""
     names = sorted(thing for thing in things if thing is not None)
-    return (
-        {each.thing: each.place for each in await last_writes(entries.store, names)}
-        if names
-        else {}
-    )
+    if names:
+        return {
+            each.thing: each.place for each in await last_writes(entries.store, names)
+        }
+    return {}
 
 
 def _line_of(
@@ -354,9 +353,10 @@ def _line_of(
     try:
         intent = intent_of(entry, entries.store.commons)
     except JournalError:
-        why = (
-            "were pruned" if entry.intent is None else "cannot be read by this version"
-        )
+        if entry.intent is None:
+            why = "were pruned"
+        else:
+            why = "cannot be read by this version"
         return None, f"its arguments {why}"
     line = {
         "operation": intent.operation,

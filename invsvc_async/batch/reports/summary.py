@@ -144,7 +144,9 @@ class Report:
     @property
     def rate(self) -> float:
         """The writes finished per second of ``active_seconds``."""
-        return self.summary.done / self.active_seconds if self.active_seconds else 0.0
+        if self.active_seconds:
+            return self.summary.done / self.active_seconds
+        return 0.0
 
 
 async def report_of(
@@ -254,4 +256,6 @@ def failure_of(result: Result) -> str | None:
         return kind
     # otherwise the answer itself was not usable
     is_refusal = result.status >= _FIRST_ERROR
-    return f"HTTP {result.status}" if is_refusal else f"{kind} (HTTP {result.status})"
+    if is_refusal:
+        return f"HTTP {result.status}"
+    return f"{kind} (HTTP {result.status})"

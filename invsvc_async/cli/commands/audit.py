@@ -86,13 +86,17 @@ async def audit(
                     _tell(audit, report, f"{', '.join(searched)}{_window(from_, to)}")
     if not audit.complete:
         return Exit.UNKNOWN
-    return Exit.FAILED if audit.counts else Exit.DONE
+    if audit.counts:
+        return Exit.FAILED
+    return Exit.DONE
 
 
 def _window(begin: str | None, end: str | None) -> str:
     """Return the limits of the times of creation, for a title."""
     window = f", from {begin}" if begin else ""
-    return f"{window}, to {end}" if end else window
+    if end:
+        return f"{window}, to {end}"
+    return window
 
 
 def _tell(audit: Audit, report: Path | None, title: str) -> None:
@@ -206,7 +210,9 @@ def _advice(each: Duplicate) -> str:
 
 
 def _certainty(each: Duplicate) -> str:
-    return str(each.certainty) if each.is_open else f"{each.certainty}, closed"
+    if each.is_open:
+        return str(each.certainty)
+    return f"{each.certainty}, closed"
 
 
 def _told(item: WireObject) -> tuple[str, str, str, str]:

@@ -75,7 +75,9 @@ _STOP_AFTER = (
 
 def _limit(text: str) -> float:
     try:
-        return int(text) if text.isdecimal() else float(text)
+        if text.isdecimal():
+            return int(text)
+        return float(text)
     except ValueError:
         raise misuse("must be a number of writes, or a share below 1") from None
 
@@ -232,7 +234,9 @@ def _tell_check(writes: FileWrites, *, may_lose_secrets: bool) -> int:
     note(f"{valid}, {invalid}; nothing was sent")
     if writes.has_secrets and may_lose_secrets:
         note(_SECRETS)
-    return Exit.USAGE if writes.bad else Exit.DONE
+    if writes.bad:
+        return Exit.USAGE
+    return Exit.DONE
 
 
 async def worker(place: Place, *, options: _BatchSending) -> int:
@@ -295,7 +299,9 @@ async def _run_file(
     ended.show(discarded=options.no_secrets and ended.may_create)
     if ended.failure is not None:
         fail(str(ended.failure))
-        return Exit.UNKNOWN if ended.summary.unknown else Exit.FAILED
+        if ended.summary.unknown:
+            return Exit.UNKNOWN
+        return Exit.FAILED
     if ended.was_interrupted:
         note(
             "interrupted: run the same command again to resume; writes in flight are settled first"
@@ -346,9 +352,10 @@ async def _run(
         summary = await batch.summary()
         progress = batch.progress
         assert progress is not None  # it has begun
-        groups = (
-            [] if writes is None else await groups_of(batch.entries, name_of(journal))
-        )
+        if writes is None:
+            groups = []
+        else:
+            groups = await groups_of(batch.entries, name_of(journal))
     return _Ended(
         summary=summary,
         progress=progress,
@@ -383,7 +390,9 @@ def _exit_code_of(summary: Summary, bad: int) -> int:
         return Exit.FAILED
     if summary.open_inputs or bad:
         return Exit.INCOMPLETE
-    return Exit.OVERTAKEN if missing else Exit.DONE
+    if missing:
+        return Exit.OVERTAKEN
+    return Exit.DONE
 
 
 @contextmanager

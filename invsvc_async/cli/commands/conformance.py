@@ -137,7 +137,9 @@ async def demo(
     plain = {name: _plain(run) for name, run in runs.items()}
     if not emitted({**told, "webhooks_requested": kept, **plain}):
         show(runs, failed, kept=kept)
-    return Exit.FAILED if failed else Exit.DONE
+    if failed:
+        return Exit.FAILED
+    return Exit.DONE
 
 
 def _units_in(file: Path) -> Sequence[Unit] | None:
@@ -146,7 +148,9 @@ def _units_in(file: Path) -> Sequence[Unit] | None:
         lines, problems = workload.checked(file)
     for problem in problems:
         fail(str(problem))
-    return None if problems else workload.from_lines(lines)
+    if problems:
+        return None
+    return workload.from_lines(lines)
 
 
 def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:

@@ -48,7 +48,9 @@ async def doctor(
     if write is not None and found.usable:
         path = write_profile(os.environ, write, settings)
         typer.echo(f"{path}: profile {write!r} has these settings.", err=True)
-    return Exit.DONE if found.usable else Exit.FAILED
+    if found.usable:
+        return Exit.DONE
+    return Exit.FAILED
 
 
 def _tell_of_check(words: str) -> None:

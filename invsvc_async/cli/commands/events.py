@@ -308,11 +308,10 @@ async def drop(
     if an event is being handled, or has no body because the service will send it again.
     """
     if not yes:
-        what = (
-            counted(len(chosen.ids), "event")
-            if chosen.ids
-            else f"all selected events that are {state}"
-        )
+        if chosen.ids:
+            what = counted(len(chosen.ids), "event")
+        else:
+            what = f"all selected events that are {state}"
         confirm(f"events drop: delete {what}?")
     return await _change(at, chosen, None if chosen.ids else state, "dropped")
 
@@ -376,7 +375,9 @@ async def catch_up(
         facts[name] = as_date(None if moment is None else moment.timestamp())
     if not emitted(facts):
         say_wrapped(found.explain())
-    return Exit.FAILED if found.passed_over else Exit.DONE
+    if found.passed_over:
+        return Exit.FAILED
+    return Exit.DONE
 
 
 async def _change(
@@ -421,7 +422,9 @@ def _action(
     """Return what is done to each event: it is given to the handler *to*, dropped, or handled again."""
     if to:
         return partial(store.give, handler=to)
-    return store.drop if done == "dropped" else store.revive
+    if done == "dropped":
+        return store.drop
+    return store.revive
 
 
 def _tell_changes(changed: int, failed: int, done: str, to: str | None) -> int:
@@ -431,7 +434,9 @@ def _tell_changes(changed: int, failed: int, done: str, to: str | None) -> int:
     )
     if changed and to and not is_json:
         note(f"only a receiver that has a handler named {to!r} handles them")
-    return Exit.FAILED if failed else Exit.DONE
+    if failed:
+        return Exit.FAILED
+    return Exit.DONE
 
 
 async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[StoredEvent]:
@@ -485,11 +490,10 @@ async def prune(
         f"{counted(pruned, 'event')} pruned",
     ):
         return
-    kept = (
-        "until dropped: --dead was not given"
-        if dead is None
-        else f"younger than {dead}"
-    )
+    if dead is None:
+        kept = "until dropped: --dead was not given"
+    else:
+        kept = f"younger than {dead}"
     reasons = {
         "open": "not handled yet",
         "handled": f"less than {older_than} ago",

@@ -109,7 +109,9 @@ async def listen(
     )
     if replay is not None:
         failed = await replayed(listener, replay, content_of(replay))
-        return Exit.FAILED if failed else Exit.DONE
+        if failed:
+            return Exit.FAILED
+        return Exit.DONE
     async with listening(
         listener, host=host, port=port, accept_unsigned=accept_unsigned
     ) as url:
@@ -191,7 +193,9 @@ class Listener:
             return {**headers, "X-Service-Test": "true"}
         if isinstance(event, events.ResourceEvent):
             shared = self.shared_header
-            return headers if shared is None else {**headers, shared.name: shared.value}
+            if shared is None:
+                return headers
+            return {**headers, shared.name: shared.value}
         headers["X-Service-Event"] = event.type
         if self.secrets:
             headers["X-Service-Signature"] = signature_of(

@@ -55,9 +55,11 @@ async def replace_lost(
     """
     if bool(keys) == all_:
         raise misuse("give either keys or --all")
-    place = (
-        at.place if at.kind is JOURNAL else journal or os.environ.get("INVSVC_JOURNAL")
-    )
+    place: str | None
+    if at.kind is JOURNAL:
+        place = at.place
+    else:
+        place = journal or os.environ.get("INVSVC_JOURNAL")
     if place is None:
         raise misuse(
             "is missing: only a journal knows which webhook was made already. Name that of your application "
@@ -179,4 +181,6 @@ class _CommandRun:
             {"replaced": self._replaced, "kept": self._kept},
             "\n".join([*lines, f"{count} replaced{where}"]),
         )
-        return Exit.FAILED if self._kept else Exit.DONE
+        if self._kept:
+            return Exit.FAILED
+        return Exit.DONE

@@ -55,9 +55,9 @@ class _Offer:
     @property
     def address(self) -> str | None:
         """The address of the journal; none is needed without writes."""
-        return (
-            None if self.read_only else self.journal or os.environ.get("INVSVC_JOURNAL")
-        )
+        if self.read_only:
+            return None
+        return self.journal or os.environ.get("INVSVC_JOURNAL")
 
 
 async def mcp(

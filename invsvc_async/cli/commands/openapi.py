@@ -155,9 +155,10 @@ def _answer(row: Operation, schemas: dict[str, Schema]) -> Schema:
         "timestamp": _TYPES[int],
     }
     members["data"] = {"type": "array", "items": payload} if row.many else payload
-    required = (
-        ["success"] if row.shape is Shape.OPEN else ["success", "data", "timestamp"]
-    )
+    if row.shape is Shape.OPEN:
+        required = ["success"]
+    else:
+        required = ["success", "data", "timestamp"]
     if row.shape is Shape.LIST:
         members |= {
             "has_more": {"type": "boolean"},
@@ -199,7 +200,9 @@ def _object(members: Schema, *required: str) -> Schema:
 
 
 def _or_null(schema: Schema, nullable: bool) -> Schema:  # noqa: FBT001 - as in the tables
-    return {"anyOf": [schema, {"type": "null"}]} if schema and nullable else schema
+    if schema and nullable:
+        return {"anyOf": [schema, {"type": "null"}]}
+    return schema
 
 
 def _reference(name: str) -> Schema:

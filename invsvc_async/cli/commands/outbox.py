@@ -126,9 +126,10 @@ def schema(
     assert isinstance(store, PostgresStore)
     schemas = store.schemas
     core = Calling(profile=profile).core if names_service(profile) else None
-    texts = (
-        schemas.definition(core) if from_ is None else schemas.upgrade_of(core, from_)
-    )
+    if from_ is None:
+        texts = schemas.definition(core)
+    else:
+        texts = schemas.upgrade_of(core, from_)
     statements = [dedent(each).strip() for each in texts]
     name = schemas.of_client(core)
     if role is not None:

@@ -159,7 +159,9 @@ def _form(*, jsonl: bool, csv: bool) -> Form:
         return "json"
     if jsonl:
         return "jsonl"
-    return "csv" if csv else "table"
+    if csv:
+        return "csv"
+    return "table"
 
 
 def _largest_limit(operation: Operation) -> dict[str, int]:
@@ -168,7 +170,9 @@ def _largest_limit(operation: Operation) -> dict[str, int]:
         each.name: each.maximum for each in operation.parameters if not each.assumed
     }
     limit = named.get("limit")
-    return {} if limit is None or "cursor" in named else {"limit": limit}
+    if limit is None or "cursor" in named:
+        return {}
+    return {"limit": limit}
 
 
 async def _print_list(
@@ -217,7 +221,9 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
 
     known = tuple(wire_names(getattr(models, result)))
     if fields is None:
-        return COLUMNS[result] if form == "table" else known
+        if form == "table":
+            return COLUMNS[result]
+        return known
     asked = tuple(name.strip() for name in fields.split(","))
     if unknown := [name for name in asked if name.partition(".")[0] not in known]:
         raise misuse(

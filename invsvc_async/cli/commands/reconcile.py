@@ -87,13 +87,17 @@ async def reconcile(
         )
     if not found.complete:
         return Exit.UNKNOWN
-    return Exit.FAILED if found.counts else Exit.DONE
+    if found.counts:
+        return Exit.FAILED
+    return Exit.DONE
 
 
 def _window(begin: str | None, end: str | None) -> str:
     """Return the limits of the times of creation, for a title."""
     window = f", from {begin}" if begin else ""
-    return f"{window}, to {end}" if end else window
+    if end:
+        return f"{window}, to {end}"
+    return window
 
 
 async def _emit_all(found: Comparison) -> list[Difference]:
@@ -130,7 +134,9 @@ def _zone(name: str | None) -> tzinfo | None:
     from zoneinfo import ZoneInfo, available_timezones
 
     try:
-        return None if name is None else ZoneInfo(name)
+        if name is None:
+            return None
+        return ZoneInfo(name)
     except (ValueError, KeyError, OSError):
         if not available_timezones():  # Windows has none of its own
             words = "this system has no time zones. Install the package tzdata"

@@ -290,7 +290,9 @@ async def retry(
             count = await reopen_all(entries, wanted, newest=force)
     advice = f": {at.kind.again}" if count else ""
     tell({"to_do": count}, f"{counted(count, 'write')} to be done again{advice}")
-    return Exit.FAILED if keys and not count else Exit.DONE
+    if keys and not count:
+        return Exit.FAILED
+    return Exit.DONE
 
 
 async def _retry_keys(
@@ -341,7 +343,9 @@ def _found(applied: str | None) -> bool | str:
     """Return a person's finding: the id of what was made, true if it has none, false if not applied."""
     if applied is None:
         return False
-    return True if applied == "-" else applied
+    if applied == "-":
+        return True
+    return applied
 
 
 async def resolve(
@@ -428,7 +432,9 @@ async def drop(
         {"dropped": dropped, "kept": missed},
         f"{counted(len(dropped), 'write')} dropped",
     )
-    return Exit.FAILED if missed else Exit.DONE
+    if missed:
+        return Exit.FAILED
+    return Exit.DONE
 
 
 async def prune(

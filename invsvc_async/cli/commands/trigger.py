@@ -66,11 +66,15 @@ class Credentials:
         if text and not (equals and name and value):
             del text, name, value
             raise misuse("must be NAME=VALUE", "--shared-header-file")
-        return {name: value} if name else {}
+        if name:
+            return {name: value}
+        return {}
 
 
 def _text_in(file: Path | None, variable: str) -> str:
-    return os.environ.get(variable, "") if file is None else text_of_secret(file)
+    if file is None:
+        return os.environ.get(variable, "")
+    return text_of_secret(file)
 
 
 T = TypeVar("T")
@@ -179,7 +183,9 @@ def _unset(sent: Sequence[EventDelivery], settings: WireObject) -> str:
     has_neither = not settings["headers"] and not settings["signed"]
     if has_neither and refused - SIGNED:
         unset.append("INVSVC_SHARED_HEADER, the header of resource events")
-    return f"Set {', and '.join(unset)}" if unset else ""
+    if unset:
+        return f"Set {', and '.join(unset)}"
+    return ""
 
 
 def _advice(sent: Sequence[EventDelivery], settings: WireObject) -> str:

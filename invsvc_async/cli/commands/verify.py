@@ -67,4 +67,6 @@ def verify(
     )
     if found.follows is None:
         return Exit.UNKNOWN
-    return Exit.DONE if found.follows else Exit.FAILED
+    if found.follows:
+        return Exit.DONE
+    return Exit.FAILED

@@ -340,11 +340,10 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
     """Store each unsettled intent of *client* in a file here, readable only by its owner, or print it."""
     for intent in client.unsettled:
         # A key from a file that is no plain name is hashed.
-        name = (
-            intent.key
-            if _NAME.fullmatch(intent.key)
-            else sha256(intent.key.encode()).hexdigest()[:16]
-        )
+        if _NAME.fullmatch(intent.key):
+            name = intent.key
+        else:
+            name = sha256(intent.key.encode()).hexdigest()[:16]
         text = intent.to_json()
         path = Path(f"invsvc-intent-{name}.json")
         try:
@@ -357,11 +356,10 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
             path = Path("FILE")  # a placeholder in the hint
         given = "" if profile is None else f"--profile {quote(profile)} "
         has_read = BY_NAME[intent.operation].reader is not None
-        step = (
-            f"run: invsvc settle {given}{path}"
-            if has_read
-            else f"{path} has its intent. {_NO_READ}"
-        )
+        if has_read:
+            step = f"run: invsvc settle {given}{path}"
+        else:
+            step = f"{path} has its intent. {_NO_READ}"
         note(f"{intent.operation} is not settled; {step}")
 
 
@@ -439,7 +437,9 @@ def _explain_history(intent: Intent, history: History, stored: str) -> int:
         fail(
             f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}"
         )
-    return Exit.DONE if stored == now else Exit.FAILED
+    if stored == now:
+        return Exit.DONE
+    return Exit.FAILED
 
 
 def _check_receipt(path: Path | None, key: Path | None, *, story: Path) -> None:
@@ -465,4 +465,6 @@ def _decision_line(event: Event | None, decision: Decision) -> str:
 
     kind, words, _ = words_of(decision)
     after = type(event).__name__.lower() if event else "start"
-    return f"{after}: {kind} ({words})" if words else f"{after}: {kind}"
+    if words:
+        return f"{after}: {kind} ({words})"
+    return f"{after}: {kind}"

@@ -182,7 +182,9 @@ class WriteChanges:
 def changes_of(kind: StoreKind, entry: Entry) -> list[str]:
     """Return what a person may do with *entry*; the store itself refuses what must not be."""
     if entry.state is not State.DONE:
-        return ["resolve"] if may_be_sent(entry) else ["drop"]
+        if may_be_sent(entry):
+            return ["resolve"]
+        return ["drop"]
     verdict, record = verdict_and_record(entry)
     found: list[str] = []
     if entry.intent is not None:

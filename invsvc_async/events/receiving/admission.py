@@ -229,7 +229,9 @@ def judge_head(
     if proof is not None or accepts_without_proof:
         return None
     if says_test(head):
-        return None if takes_tests else Receipt(200, "test")
+        if takes_tests:
+            return None
+        return Receipt(200, "test")
     return Receipt(401, "refused", error=unauthenticated(trust.shared_headers))
 
 
@@ -329,7 +331,9 @@ class TrustSource:
                 ) from None
             if not is_fetched:
                 raise ConfigurationError(_FAILED)
-        return None if self.known is known else self.known
+        if self.known is known:
+            return None
+        return self.known
 
     async def stop(self) -> None:
         """Cancel fetches that are under way; the next may be in another event loop."""
@@ -399,4 +403,6 @@ class TrustSource:
                 self._is_called = False
 
         found = await called(call, "invsvc events secrets")
-        return await found if inspect.isawaitable(found) else found
+        if inspect.isawaitable(found):
+            return await found
+        return found

@@ -427,7 +427,9 @@ class Handlers:
         if self.store is None or entry.ordering_key is not None:
             return []
         if not entry.handler:
-            return self.deliveries(event) if self.matching(event) else []
+            if self.matching(event):
+                return self.deliveries(event)
+            return []
         handler = self._by_name.get(entry.handler)
         if handler is None or handler.key is None or not handler.wants(event):
             return []
@@ -456,7 +458,9 @@ class Handlers:
         else:  # the store knows no handlers, so that there is one for each type
             own, rest = self._by_type.get(entry.type) or self._by_type_of(entry.type)
             handler = next(iter(own or rest), None)
-        return self.policy if handler is None else handler.policy
+        if handler is None:
+            return self.policy
+        return handler.policy
 
     def groups(self) -> list[HandlerGroup]:
         """Return the groups of events to take together; events without a handler are in the first."""

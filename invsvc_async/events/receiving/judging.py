@@ -75,7 +75,9 @@ class Judge:
     async def refusal(self, until: float, arrival: Arrival) -> Receipt | None:
         """Return the refusal of a delivery by the headers alone, if any. Waits until *until*."""
         receipt = await self._judged(until, arrival, self._by_head_of)
-        return receipt if isinstance(receipt, Receipt) else None
+        if isinstance(receipt, Receipt):
+            return receipt
+        return None
 
     async def verdict(self, until: float, arrival: Arrival) -> Verdict:
         """Return the verdict on a delivery, of which the body is there. Waits until the loop time *until*."""
@@ -123,9 +125,10 @@ class Judge:
                 trust = trust or await self._source.newer(None)
                 assert trust is not None  # ``newer`` raises otherwise.
                 verdict = verdict or judging(trust, arrival)
-                newer = (
-                    await self._source.newer(trust) if _is_refusal(verdict) else None
-                )
+                if _is_refusal(verdict):
+                    newer = await self._source.newer(trust)
+                else:
+                    newer = None
         except (ConfigurationError, TimeoutError) as failure:
             # The secrets are not known, or newer ones cannot be asked for.
             return self._tally.unavailable(SECRETS, failure)

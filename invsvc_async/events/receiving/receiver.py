@@ -688,7 +688,9 @@ def _check_settings(
 def _checked_age(max_age: object) -> float | None:
     fits = max_age is None or (isinstance(max_age, (int, float)) and max_age > 0)
     check_valid("max_age", max_age, "a positive number of seconds, or None", fits=fits)
-    return max_age if isinstance(max_age, (int, float)) else None
+    if isinstance(max_age, (int, float)):
+        return max_age
+    return None
 
 
 async def _same(receipt: Receipt) -> Receipt:

@@ -52,7 +52,9 @@ class Unread:
         elif self._is_to_search:
             self._has_some = await _has_unread(store)
             self._searched = self._steady()
-        return _PROBLEM if self._has_some else None
+        if self._has_some:
+            return _PROBLEM
+        return None
 
     @property
     def _is_to_search(self) -> bool:

@@ -87,7 +87,9 @@ def length_in(head: Head) -> int | None:
     length = head.get("content-length") or ""
     if not length.isdecimal():
         return None
-    return int(length) if len(length) <= _DIGITS else 10**_DIGITS
+    if len(length) <= _DIGITS:
+        return int(length)
+    return 10**_DIGITS
 
 
 def _told(receipt: Receipt) -> tuple[bytes, dict[str, str]]:

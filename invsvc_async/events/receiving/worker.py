@@ -178,7 +178,9 @@ class InboxWorker:
                     pause = min(pause, group.pace.wait(now))
             if limit > 0:
                 started = await self._take_of(group, limit, now) or started
-        return 0.0 if started else pause
+        if started:
+            return 0.0
+        return pause
 
     async def _take_of(self, group: HandlerGroup, limit: int, now: float) -> bool:
         """Start at most *limit* events of *group* that are due; return whether there were any."""
@@ -318,19 +320,20 @@ class Inline:
                 for each in handlers
             }
         for handler in handlers:
-            claim = (
-                Delivery(
+            if stored:
+                claim = Delivery(
                     key=key,
                     type=event.type,
                     body=body,
                     handler=handler.name,
                     subject=subject,
                 )
-                if stored
-                else None
-            )
+            else:
+                claim = None
             answers.append(self._answer(until, event, handler, claim, claims_made))
-        return answers[0] if len(answers) == 1 else _worst(answers)
+        if len(answers) == 1:
+            return answers[0]
+        return _worst(answers)
 
     async def _answer(
         self,
@@ -375,11 +378,9 @@ class Inline:
     ) -> Awaitable[Entry | Standing]:
         """Claim an event for a handler, and set *claims_made* once the claim has ended."""
         claiming = self._store.claim(claim, lease=self._lease)
-        return (
-            _signal_claimed(claiming, claims_made[claim.handler])
-            if claims_made
-            else claiming
-        )
+        if claims_made:
+            return _signal_claimed(claiming, claims_made[claim.handler])
+        return claiming
 
     async def _call(
         self, until: float, event: Event, handler: Handler, entry: Entry | None

@@ -351,7 +351,9 @@ def made_up_key() -> str:
 
 def shown_key(key: str) -> str | None:
     """Return the key of a stored event, or ``None`` if it was made up."""
-    return None if key.startswith(_MADE_UP) else key
+    if key.startswith(_MADE_UP):
+        return None
+    return key
 
 
 class PostgresSettings(TypedDict, total=False):

@@ -85,7 +85,9 @@ class EventRecords:
     def held(self, entry: Entry) -> _Record | None:
         """Return the record of *entry* if its lease was not lost."""
         record = self.open.get(entry.id)
-        return record if record is not None and record.token == entry.token else None
+        if record is not None and record.token == entry.token:
+            return record
+        return None
 
     def is_covered(self, delivery: Delivery) -> bool:
         """Return whether an event made from a list stands for *delivery*."""
@@ -271,7 +273,9 @@ class MemoryStore(CatchUpStore):
         if record.due > self._steady() or (
             record.ordering_key and record not in self._records.due()
         ):
-            return Standing.BUSY if record.body is None else Standing.STORED
+            if record.body is None:
+                return Standing.BUSY
+            return Standing.STORED
         return self._records.lease(record, lease)
 
     async def take(

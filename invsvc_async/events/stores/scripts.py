@@ -400,7 +400,9 @@ class ScriptedStore(CatchUpStore):
         found = yield _CLAIMED, (key, delivery.handler)
         if found and found[0][0] != "open":
             return Standing.HANDLED
-        return Standing.STORED if found and found[0][1] else Standing.BUSY
+        if found and found[0][1]:
+            return Standing.STORED
+        return Standing.BUSY
 
     @runs("each alone")
     def take(
@@ -644,7 +646,9 @@ def _lock(*found: Delivery | Entry) -> Script[None]:
 def _delay(delivery: Delivery) -> Script[float]:
     """Return after how long a new delivery is due: never, while others with its ordering key are open."""
     key = delivery.ordering_key
-    return inf if key is not None and (yield _FIRST, (key,)) else 0.0
+    if key is not None and (yield _FIRST, (key,)):
+        return inf
+    return 0.0
 
 
 def _add(delivery: Delivery, key: str, received: float | None = None) -> Script[bool]:

@@ -198,7 +198,9 @@ class SqliteEvents:
             try:
                 with closing(connect_again(file.path, self._wait)) as db:
                     work = partial(file.dialect.run, db, script())
-                    return file.write_aside(db, work) if how == "aside" else work()
+                    if how == "aside":
+                        return file.write_aside(db, work)
+                    return work()
             except sqlite3.Error as error:
                 raise in_words(self._name, error) from error
 
