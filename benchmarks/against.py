@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Row
 
-__all__ = ["Change", "changes", "compare"]
+__all__ = ["Change", "changes", "compare", "first_on_path", "package_of"]
 
 
 @attrs.frozen
@@ -64,7 +64,7 @@ def compare(
     """
     sides: dict[str, list[Row]] = {"before": [], "after": []}
     order = random.Random(runs)
-    with _package_of(commit) as folder:
+    with package_of(commit) as folder:
         paths = {"before": [folder, ROOT], "after": [ROOT]}
         for place in (folder, ROOT):
             compile_package(place)
@@ -78,7 +78,7 @@ def compare(
                     )
                     try:
                         sides[side] += measured_once(
-                            name, cwd=folder, env=_first_on_path(paths[side])
+                            name, cwd=folder, env=first_on_path(paths[side])
                         )
                     except subprocess.CalledProcessError:
                         if side == "after":
@@ -113,7 +113,7 @@ def _change(before: Sequence[Row], after: Sequence[Row]) -> Change | None:
 
 
 @contextmanager
-def _package_of(commit: str) -> Iterator[Path]:
+def package_of(commit: str) -> Iterator[Path]:
     """Extract the package of *commit*, without its benchmarks and tests, to a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["git", "archive", "--format=tar", commit, "invsvc_async"]
@@ -129,7 +129,7 @@ def _package_of(commit: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _first_on_path(folders: Sequence[Path]) -> Mapping[str, str]:
+def first_on_path(folders: Sequence[Path]) -> Mapping[str, str]:
     """Return an environment whose path begins with *folders*, and not with the working directory."""
     return {
         **os.environ,

@@ -6,6 +6,8 @@ With a journal and without, the process collects garbage as seldom as the comman
 
     python -m benchmarks.bench_journal ratio      200 at once against a 20 ms service, interleaved, on SQLite
     python -m benchmarks.bench_journal postgres   the same with a journal in PostgreSQL, one worker
+    python -m benchmarks.bench_journal cpu COMMIT CPU time of a write, of the worker and of the server,
+    against the package of COMMIT, in a file and in PostgreSQL (on Linux)
     python -m benchmarks.bench_journal workers    two workers against one, where the service (10 at once, 50
     ms) is the limit
 """
@@ -14,13 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import random
+import subprocess
 import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from benchmarks.against import first_on_path, package_of
 from benchmarks.harness import Row, ratio_of
+from benchmarks.runs import ROOT, compile_package
 from benchmarks.service import service
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch import Batch
@@ -155,6 +162,95 @@ async def work(url, address, n):
         print(n / (time.perf_counter() - started), flush=True)
 
 
+def cpu(commit, n=5_000, rounds=9):
+    """Print what a write costs, in a file and in PostgreSQL, in this tree and in that of *commit*."""
+    with (
+        package_of(commit) as before,
+        service() as url,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        paths = {"before": [before, ROOT], "now": [ROOT]}
+        for place in (before, ROOT):
+            compile_package(place)
+        for name, journal, server in (
+            ("a file", lambda run: Path(folder) / f"{run}.db", None),
+            ("PostgreSQL", _in_database, _postmaster),
+        ):
+            costs = {side: [] for side in paths}
+            for number in range(rounds):
+                for side in random.sample(list(paths), 2):
+                    place = journal(f"{side}{number}")
+                    cost = _cost_of_run(
+                        [*_WORKER, "cpu", url, place, n],
+                        paths[side],
+                        server and server(),
+                    )
+                    costs[side].append(cost / n)
+            ratio = ratio_of(costs, "now", "before")
+            print(
+                f"{name}: {min(costs['before']) * 1e6:,.0f} us before,"
+                f" {min(costs['now']) * 1e6:,.0f} us now (the least of {rounds}):"
+                f" {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]",
+                flush=True,
+            )
+
+
+def _in_database(name):
+    from tests.support.database import database
+
+    return database().journal(name)
+
+
+def _postmaster():
+    """Return the number of the process that the server of PostgreSQL began with."""
+    from tests.support.database import database
+
+    return database().process
+
+
+def _cost_of_run(arguments, path, server):
+    """Return the CPU time in seconds of a run, in its process and in that of the *server* of its database."""
+    before = _spent_by_server(server)
+    command = [sys.executable, "-m", *map(str, arguments)]
+    printed = subprocess.run(
+        command,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=path[0],
+        env=first_on_path(path),
+    ).stdout
+    return float(printed) + _spent_by_server(server) - before
+
+
+def _spent_by_server(server):
+    """Return the CPU time of all processes of the server so far, also of those that have ended."""
+    if server is None:
+        return 0.0
+    children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    ticks = sum(_ticks(server)) + sum(sum(_ticks(child)[:2]) for child in children)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(process):
+    """Return the ticks of a process: its own in user and system mode, and those of its ended children."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return [int(field) for field in fields[11:15]]
+
+
+async def work_alone(url, address, n):
+    """Print the CPU time of a batch of *n* writes."""
+    gc.set_threshold(*GARBAGE)
+    async with client_for(url, 200) as client:
+        started = time.process_time()
+        async with Batch.open(
+            address, client, concurrency=200, on_secret=lambda _key, _hook: None
+        ) as batch:
+            async for _ in batch.run(writes(client, n)):
+                pass
+        print(time.process_time() - started, flush=True)
+
+
 def rows(*, rounds=2, n=10_000):
     """Measure the row of the table: the rate with a journal against that without."""
     ratio = ratio_of(asyncio.run(rates(n, rounds)), "journaled", "plain")
@@ -179,6 +275,10 @@ if __name__ == "__main__":
             postgres(*map(int, number))
         case ["workers", *number]:
             asyncio.run(workers(*map(int, number)))
+        case ["cpu", commit, *number]:
+            cpu(commit, *map(int, number))
+        case ["worker", "cpu", url, address, number]:
+            asyncio.run(work_alone(url, address, int(number)))
         case ["worker", url, address, number]:
             asyncio.run(work(url, address, int(number)))
         case _:

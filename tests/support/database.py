@@ -59,6 +59,11 @@ class Database:
         """Stop it at once, dropping every connection, and start it again."""
         await self.control("-m", "fast", "restart")
 
+    @property
+    def process(self) -> int:
+        """The process id of the server, whose other processes are its children."""
+        return self._server.get_pid()
+
     def at(self, **settings: object) -> str:
         """Return the address with *settings* in its query."""
         more = "&".join(f"{key}={value}" for key, value in settings.items())
