@@ -110,9 +110,6 @@ def fail(message: str, error: Exception | None = None) -> None:
             _print_words("invsvc:", f" {message}", "bold red")
 
 
-_ADVICE_FOR_PROGRAMS = re.compile(r" Look at \.raw(, [^.]*)?\.")
-
-
 def _facts_of(error: Exception | None, message: str) -> dict[str, object]:
     """Return what programs get of an *error*, with its *message*."""
     if error is None:
@@ -123,6 +120,9 @@ def _facts_of(error: Exception | None, message: str) -> dict[str, object]:
         if fact is not None:
             facts[name] = fact
     return facts
+
+
+_ADVICE_FOR_PROGRAMS = re.compile(r" Look at \.raw(, [^.]*)?\.")
 
 
 def told(message: str, error: Exception | None) -> str:

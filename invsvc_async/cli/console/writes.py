@@ -133,7 +133,7 @@ def _plain_group(group: Group) -> WireObject:
     plain["count"] = group.count
     plain["command"] = None
     if group.command is not None:
-        [plain["command"]] = visible_texts([group.command])
+        plain["command"] = visible_texts([group.command])[0]
     plain["writes"] = [
         visible_texts([each.key, f"{each.operation}: {words_of(each)}"])
         for each in group.results[:_SHOWN]
