@@ -120,10 +120,7 @@ class InvsvcError(Exception):
         text = super().__str__()  # may quote text from the service or a caller
         if text.isprintable():
             return text
-        return "".join(
-            char if char.isprintable() else "\ufffd"
-            for char in re.sub(r"\s+", " ", text)
-        )
+        return "".join(map(_printable, re.sub(r"\s+", " ", text)))
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by the arguments of its class, which are not in ``args``.
@@ -181,9 +178,9 @@ class FieldError(InvsvcError, AttributeError):
         self.raw = raw
         self.why = why
         where = "The value as received is in .raw and in the model's .problems."
-        super().__init__(
-            f"{address}: {why}. {where if why != NONE_CAME else 'The answer does not have it.'}"
-        )
+        if why == NONE_CAME:
+            where = "The answer does not have it."
+        super().__init__(f"{address}: {why}. {where}")
 
 
 class FileEncodingError(InvsvcError):
@@ -280,15 +277,29 @@ class ServiceError(InvsvcError):
         self.own_envelope = own_envelope
         self.of_authentication = of_authentication
         lead = f"{operation}: " if operation else ""
-        hint = (self.hint_of_envelope if own_envelope else "") or self.hint
+        hint = self.hint
+        if own_envelope and self.hint_of_envelope:
+            hint = self.hint_of_envelope
         super().__init__(
             f"{lead}HTTP {status} {_reason(code, message)}{_shown(details)}. {hint}"
         )
 
 
+def _printable(char: str) -> str:
+    if char.isprintable():
+        return char
+    return "\ufffd"
+
+
 def _reason(code: str | None, message: str | None) -> str:
-    parts = (code, f"({message})" if message else None)
-    return " ".join(_cut(part) for part in parts if part) or "no readable body"
+    parts: list[str] = []
+    if code:
+        parts.append(_cut(code))
+    if message:
+        parts.append(_cut(f"({message})"))
+    if not parts:
+        return "no readable body"
+    return " ".join(parts)
 
 
 def _shown(details: object) -> str:
@@ -303,11 +314,13 @@ def _shown(details: object) -> str:
 def without_secrets(plain: Any, mark: str | None = None) -> Any:  # Any: JSON
     """Return plain data with *mark* in place of members called ``secret``, or without them."""
     if isinstance(plain, dict):
-        return {
-            name: mark if name == "secret" else without_secrets(inner, mark)
-            for name, inner in plain.items()
-            if mark or name != "secret"
-        }
+        shown: dict[str, Any] = {}
+        for name, inner in plain.items():
+            if name != "secret":
+                shown[name] = without_secrets(inner, mark)
+            elif mark:
+                shown[name] = mark
+        return shown
     if isinstance(plain, (list, tuple)):
         return [without_secrets(each, mark) for each in plain]
     # what could not be decoded may contain one
@@ -386,7 +399,12 @@ _BY_STATUS: dict[int, type[ServiceError]] = {
 
 def service_error_class(status: int) -> type[ServiceError]:
     """Return the error class of an HTTP status (spec: callers branch on the status)."""
-    return _BY_STATUS.get(status, ServerError if status >= 500 else ServiceError)
+    known = _BY_STATUS.get(status)
+    if known is not None:
+        return known
+    if status >= 500:
+        return ServerError
+    return ServiceError
 
 
 class PagingError(InvsvcError):

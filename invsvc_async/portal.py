@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from concurrent.futures import Future
     from contextvars import Context
+    from types import TracebackType
 
     from invsvc_async.client import Client
     from invsvc_async.writes.write import AnyWrite
@@ -198,9 +199,11 @@ class Portal:
             return False
         self._is_open = False
         atexit.unregister(self._end)
-        kind, trace = (
-            (None, None) if error is None else (type(error), error.__traceback__)
-        )
+        kind: type[BaseException] | None = None
+        trace: TracebackType | None = None
+        if error is not None:
+            kind = type(error)
+            trace = error.__traceback__
         try:
             return bool(
                 self._waited(

@@ -86,16 +86,27 @@ def settings_of(
             found[name] = value
     if taken is None:
         return found
-    address_is_of_file = not environment.get("INVSVC_BASE_URL") and "base_url" in found
-    is_trusted = taken.is_chosen or has_credential
-    if address_is_of_file and not is_trusted:
-        raise ConfigurationError(
-            f"{taken}: the token of the environment would be sent to {found['base_url']}, which nothing but "
-            f"this file has chosen. Set INVSVC_PROFILE={taken.name} or pass the profile (--profile "
-            f"{taken.name}), if you trust it."
-        )
-    _log.log(logging.WARNING if taken.weaker else logging.INFO, "%s", words_of(taken))
+    if not environment.get("INVSVC_BASE_URL") and not has_credential:
+        _check_address(taken)
+    level = logging.INFO
+    if taken.weaker:
+        level = logging.WARNING
+    _log.log(level, "%s", words_of(taken))
     return found
+
+
+def _check_address(taken: Profile) -> None:
+    """Check that a token of the environment may be sent to the address, if any, of a profile."""
+    if taken.is_chosen:
+        return
+    if "base_url" not in taken.settings:
+        return
+    address = taken.settings["base_url"]
+    raise ConfigurationError(
+        f"{taken}: the token of the environment would be sent to {address}, which nothing but "
+        f"this file has chosen. Set INVSVC_PROFILE={taken.name} or pass the profile (--profile "
+        f"{taken.name}), if you trust it."
+    )
 
 
 def profile_of(environment: Mapping[str, str], profile: str | None) -> Profile | None:
@@ -185,8 +196,10 @@ def _trusted(path: Path, *, is_named: bool) -> str:
     """Return the text of a file that nobody else can write. A file that *is_named* may be another user's."""
     if sys.platform != "win32":
         found = path.stat()
+        others = stat.S_IWOTH
         # A group with the number of its user is that user's alone, where there are such groups.
-        others = stat.S_IWOTH | (0 if found.st_gid == found.st_uid else stat.S_IWGRP)
+        if found.st_gid != found.st_uid:
+            others |= stat.S_IWGRP
         if found.st_mode & others:
             raise ConfigurationError(
                 f"{path}: others can write it, so they could send your token elsewhere. "
@@ -245,7 +258,10 @@ def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
 def _made(cls: type[Any], values: dict[str, Any], place: str) -> Any:
     """Return the settings of a table at *place*. TOML has no null, so an empty text disables a name."""
     _check_keys(values, sorted(each.name for each in attrs.fields(cls)), place)
-    given = {name: None if each == "" else each for name, each in values.items()}
+    given = dict(values)
+    for name, each in values.items():
+        if each == "":
+            given[name] = None
     try:
         return cls(**given)
     except ConfigurationError as error:
@@ -264,7 +280,10 @@ def write_profile(
     """
     # of a link, what it points to
     path = Path(environment.get("INVSVC_CONFIG") or FILE).resolve()
-    text = with_profile(_read(path) if path.exists() else "", name, settings, str(path))
+    text = ""
+    if path.exists():
+        text = _read(path)
+    text = with_profile(text, name, settings, str(path))
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     with unfinished.open("w", encoding="utf-8", newline="") as file:
         file.write(text)
@@ -321,13 +340,16 @@ def _tables(
     settings: dict[str, Any], *, with_values: bool
 ) -> dict[str, dict[str, Any]]:
     """Return the tables in *settings* by name; *with_values*, the values beside them come first, under ""."""
-    tables = {key: each for key, each in settings.items() if isinstance(each, dict)}
-    if not with_values:
-        return tables
-    return {
-        "": {key: each for key, each in settings.items() if key not in tables},
-        **tables,
-    }
+    tables: dict[str, dict[str, Any]] = {}
+    values: dict[str, Any] = {}
+    for key, each in settings.items():
+        if isinstance(each, dict):
+            tables[key] = each
+        else:
+            values[key] = each
+    if with_values:
+        return {"": values, **tables}
+    return tables
 
 
 def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
@@ -338,10 +360,7 @@ def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
     begin = next((at for at in heads if _loaded(lines[at]) == header), None)
     if begin is None:
         begin = len(lines) + 1
-        lines += [
-            "",
-            f"[{'.'.join(key if _BARE.fullmatch(key) else _quoted(key) for key in path)}]",
-        ]
+        lines += ["", f"[{'.'.join(map(_key, path))}]"]
     end = next((at for at in heads if at > begin), len(lines))
     lines[begin:end] = _changed_table("\n".join(lines[begin:end]), values)
     return "\n".join(lines) + "\n"
@@ -366,6 +385,12 @@ def _loaded(text: str) -> dict[str, Any] | None:
         return tomllib.loads(text)
     except ValueError:
         return None
+
+
+def _key(name: str) -> str:
+    if _BARE.fullmatch(name):
+        return name
+    return _quoted(name)
 
 
 def _quoted(value: object) -> str:

@@ -142,20 +142,25 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
 def _is_complete(envelope: Envelope) -> bool:
     """Return whether what the payload does not show is absent: no list goes on, nothing is in progress."""
     payload = envelope.data
-    shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
+    shown = envelope.total_results or 0
+    if isinstance(payload, list):
+        shown = len(payload)
     if is_cut(envelope, shown):
         return False
-    if not isinstance(payload, dict) or not isinstance(payload.get("data"), list):
+    if not isinstance(payload, dict):
         return True
-    goes_on = any(payload.get(name) for name in ("has_more", "next_cursor", "next"))
-    return not goes_on and payload.get("status") not in (
-        "processing",
-        "outcome_unknown",
-    )
+    if not isinstance(payload.get("data"), list):
+        return True
+    if any(payload.get(name) for name in ("has_more", "next_cursor", "next")):
+        return False
+    return payload.get("status") not in ("processing", "outcome_unknown")
 
 
 def _contains(value: object, text: str) -> bool:
-    value = [*value.values()] if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        value = [*value.values()]
     if isinstance(value, (list, tuple)):
         return any(_contains(each, text) for each in value)
-    return isinstance(value, str) and value.lower() == text.lower()
+    if isinstance(value, str):
+        return value.lower() == text.lower()
+    return False

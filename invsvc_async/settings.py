@@ -48,11 +48,11 @@ JOURNEY_READER: Any = "journey_reader"
 
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether *value* is a number, and not so large that no time can be added to it."""
-    return (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and abs(value) <= _MOST
-    )
+    if isinstance(value, bool):
+        return False
+    if not isinstance(value, (int, float)):
+        return False
+    return abs(value) <= _MOST
 
 
 def _must(be: str, fits: Callable[[Any], bool]) -> Check:
@@ -107,7 +107,9 @@ def check_rate(value: object) -> None:
     Raises:
         ConfigurationError: It is not a positive number.
     """
-    if value is not None and not (is_number(value) and value > 0):
+    if value is None:
+        return
+    if not (is_number(value) and value > 0):
         raise ConfigurationError(
             f"rate: must be a number of sends per second above 0, not {value!r}"
         )
@@ -219,7 +221,9 @@ def checked_headers(given: object, *, of_client: bool = False) -> dict[str, str]
             "headers: must be a mapping of names to values, both strings."
         )
     headers: dict[str, str] = {}
-    taken = f"{_SET_BY_CLIENT} {'' if of_client else _SET_FOR_CALLS}".split()
+    taken = _SET_BY_CLIENT.split()
+    if not of_client:
+        taken += _SET_FOR_CALLS.split()
     for name, value in cast("Mapping[object, object]", given).items():
         if not (isinstance(name, str) and isinstance(value, str)):
             raise ConfigurationError(
@@ -350,7 +354,9 @@ class ReconcilePolicy(_Settings):
 
 def warn_if_never_sent_again(policy: ReconcilePolicy, timeouts: Timeouts) -> None:
     """Warn the caller's caller if *policy* allows re-sends, and its deadline leaves no time for them."""
-    if policy.resend == "never" or not policy.max_resends:
+    if policy.resend == "never":
+        return
+    if not policy.max_resends:
         return
     least = (
         2 * policy.settle_after_loss

@@ -382,7 +382,8 @@ class _Tracing:
             "invsvc.operation": operation.name,
             **self.server,
         }
-        attributes |= {"url.template": operation.path} if operation.path else {}
+        if operation.path:
+            attributes["url.template"] = operation.path
         name = f"{method} {operation.path}".rstrip()
         links: list[trace.Link] = []
         if begun is not None:
@@ -494,10 +495,11 @@ class _Tracing:
                 "error.type": str(error.status),
             }
             raise
-        except TransportError as error:
-            facts["error.type"] = (
-                "not_sent" if isinstance(error, NotSentError) else "lost"
-            )
+        except NotSentError:
+            facts["error.type"] = "not_sent"
+            raise
+        except TransportError:
+            facts["error.type"] = "lost"
             raise
         finally:
             self.seconds.record(clock.now() - begun, {**facts, **self.server})

@@ -162,16 +162,20 @@ def _answer(
 def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> ToolAnswer:
     """Return an answer without the large *members*; that of a write keeps its verdict."""
     why = f"The data have more than {LARGEST:,} characters, and are left out."
-    small = {
-        name: each
-        for name, each in members.items()
-        if each is not None and len(as_json(each)) <= LONGEST_WORDS
-    }
-    is_write = "verdict" in members
-    following = head["next"] if is_write else "Ask for less: a smaller limit, a filter."
+    small: WireObject = {}
+    for name, each in members.items():
+        if each is None:
+            continue
+        if len(as_json(each)) <= LONGEST_WORDS:
+            small[name] = each
+    following = head["next"]
+    is_read = "verdict" not in members
+    if is_read:
+        following = "Ask for less: a smaller limit, a filter."
+        is_error = True
     data = head | small | {"message": f"{head['message']} {why}", "next": following}
     words = f"{data['message']} Next: {following}"
-    return ToolAnswer(words=words, data=data, is_error=is_error or not is_write)
+    return ToolAnswer(words=words, data=data, is_error=is_error)
 
 
 def of_read(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from invsvc_async.agents.data import LEFT_OUT
+from invsvc_async.agents.data import LEFT_OUT, place_of_member
 from invsvc_async.agents.tools import CONFIRM, CONTINUE, KEY
 from invsvc_async.api.json_values import kind_of
 from invsvc_async.api.operations import Form
@@ -59,7 +59,9 @@ def given_for(tool: Tool, plain: object) -> Given:
         InvalidRequestError: It is no object, is too large or too deep, has an argument that the tool does not
             take, or lacks the key of a write.
     """
-    members = _members(tool, {} if plain is None else plain)
+    if plain is None:
+        plain = {}
+    members = _members(tool, plain)
     beside = _texts_beside(tool, members)
     problems = [*_problems(tool, members, has_key=KEY in beside)]
     arguments: WireObject = {}
@@ -116,8 +118,10 @@ def _is_deeper(value: object, levels: int) -> bool:
     """Return whether *value* has objects or lists in more than so many *levels*."""
     if not isinstance(value, (dict, list)):
         return False
+    if levels == 0:
+        return True
     inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
+    return any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _texts_beside(tool: Tool, members: WireObject) -> dict[str, str]:
@@ -141,8 +145,10 @@ def _unknown(tool: Tool, members: WireObject) -> Iterator[str]:
     for name in members:
         if name in takes:
             continue
-        shown = ascii(name if len(name) <= _LONGEST_NAME else f"{name[:40]}…")
-        yield f"{shown}: is no argument; {tool.name} takes {', '.join(takes)}"
+        shown = name
+        if len(name) > _LONGEST_NAME:
+            shown = f"{name[:40]}…"
+        yield f"{shown!a}: is no argument; {tool.name} takes {', '.join(takes)}"
 
 
 def _left_out(value: object, place: str) -> Iterator[str]:
@@ -151,7 +157,7 @@ def _left_out(value: object, place: str) -> Iterator[str]:
         if LEFT_OUT in value:
             yield place
         for name, inner in value.items():
-            yield from _left_out(inner, f"{place}.{name}" if place else name)
+            yield from _left_out(inner, place_of_member(place, name))
     elif isinstance(value, list):
         for at, inner in enumerate(value):
             yield from _left_out(inner, f"{place}[{at}]")

@@ -64,7 +64,7 @@ class ModelView:
                 return value
 
     def _member(self, name: str, inner: Wire, place: str) -> Any:  # Any: JSON
-        at = f"{place}.{name}" if place else name
+        at = place_of_member(place, name)
         if name == _SECRET_MEMBER and inner is not None:
             return self._mark(at, "a secret")
         return self.data(inner, at)
@@ -85,6 +85,13 @@ class ModelView:
         if len(line) <= LONGEST_WORDS:
             return line
         return f"{line[:LONGEST_WORDS]}…"
+
+
+def place_of_member(place: str, name: str) -> str:
+    """Return where the member *name* stands of what stands at *place*, which is empty for the whole."""
+    if place:
+        return f"{place}.{name}"
+    return name
 
 
 def _number(value: Decimal) -> float | str:

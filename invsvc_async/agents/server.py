@@ -64,7 +64,9 @@ def server_of(toolbox: Toolbox) -> Server[Any]:
 
 
 def _listed(tool: Tool) -> types.Tool:
-    is_read = not tool.writes
+    destroys = None  # not said of a read
+    if tool.writes:
+        destroys = tool.operation.method == "DELETE"
     return types.Tool(
         name=tool.name,
         title=tool.operation.name,
@@ -73,8 +75,8 @@ def _listed(tool: Tool) -> types.Tool:
         output_schema=_output(tool),
         annotations=types.ToolAnnotations(
             title=tool.operation.name,
-            read_only_hint=is_read,
-            destructive_hint=None if is_read else tool.operation.method == "DELETE",
+            read_only_hint=not tool.writes,
+            destructive_hint=destroys,
             idempotent_hint=True,
             open_world_hint=True,
         ),

@@ -65,9 +65,11 @@ class Toolbox:
 
     def no_tool(self, name: str) -> str:
         """Return the message for the name of a tool that does not exist."""
-        shown = ascii(name if len(name) <= 60 else f"{name[:57]}...")
+        shown = name
+        if len(name) > 60:
+            shown = f"{name[:57]}..."
         hint = did_you_mean(name[:60].replace(".", "_"), self.tools)
-        return f"{shown}: no such tool. {hint or 'The list of tools names all.'} Nothing was sent."
+        return f"{shown!a}: no such tool. {hint or 'The list of tools names all.'} Nothing was sent."
 
     async def call(self, tool: Tool, plain: object) -> ToolAnswer:
         """

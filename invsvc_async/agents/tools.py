@@ -214,7 +214,9 @@ def _schema(
 
 def has_pages(row: Operation) -> bool:
     """Return whether the operation is a list whose answer may have a page after it."""
-    return row.many and any(each.name == "cursor" for each in row.parameters)
+    if not row.many:
+        return False
+    return any(each.name == "cursor" for each in row.parameters)
 
 
 def _accepted(row: Parameter) -> WireObject:
@@ -238,8 +240,8 @@ def _accepted(row: Parameter) -> WireObject:
 
 def _limits(row: Parameter) -> WireObject:
     """Return the least and the most of a number, or of the length of a text."""
-    of_number = row.form in {Form.INTEGER, Form.NUMBER}
-    least = "minimum" if of_number else "minLength"
-    most = "maximum" if of_number else "maxLength"
-    limits = {least: row.minimum, most: row.maximum}
+    if row.form in {Form.INTEGER, Form.NUMBER}:
+        limits = {"minimum": row.minimum, "maximum": row.maximum}
+    else:
+        limits = {"minLength": row.minimum, "maxLength": row.maximum}
     return {name: limit for name, limit in limits.items() if limit is not None}

@@ -55,6 +55,7 @@ _MODULES = {  # of those that are not in a module with their name
     **dict.fromkeys(("get", "list", "export"), "read"),
     **dict.fromkeys(("settle", "resume", "explain"), "write"),
 }
+_FUNCTIONS = {"list": "list_"}  # of those that are not the function with their name
 _DEBUG = "Show tracebacks, and log decisions about writes. INVSVC_LOG=debug also logs requests."
 _SHORT = ("get", "write", "settle", "resume")  # make a few requests
 _HELP = SimpleNamespace(help_option_names=["-h", "--help"])
@@ -87,7 +88,7 @@ class Commands(TyperGroup):
         module = import_module(
             f"invsvc_async.cli.commands.{_MODULES.get(cmd_name, cmd_name)}"
         )
-        group = getattr(module, "list_" if cmd_name == "list" else cmd_name)
+        group = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
         if not isinstance(group, typer.Typer):
             # the help needs none of what it imports
             from invsvc_async.cli.options import CommandGroup
@@ -95,7 +96,9 @@ class Commands(TyperGroup):
             command, group = group, CommandGroup()
             group.add(command, short=cmd_name in _SHORT)
         found = _for_people(typer.main.get_command(group))
-        found.name, found.help = cmd_name, found.help or f"{COMMANDS[cmd_name]}."
+        found.name = cmd_name
+        if not found.help:
+            found.help = f"{COMMANDS[cmd_name]}."
         for each in (found, *getattr(found, "commands", {}).values()):
             # click cuts a text that it shortens itself
             words = " ".join((each.help or "").split())
@@ -104,15 +107,20 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: the same
         """Find the command; suggest a similar name for an unknown one."""
-        is_word = bool(args) and not args[0].startswith("-")
-        is_unknown = is_word and args[0] not in COMMANDS
-        if is_unknown and not ctx.resilient_parsing:
-            from invsvc_async.resources.by_name import did_you_mean
-
-            ctx.fail(
-                f"No such command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".rstrip()
-            )
+        if args and not ctx.resilient_parsing:
+            _check_known(ctx, args[0])
         return super().resolve_command(ctx, args)
+
+
+def _check_known(ctx: Any, word: str) -> None:  # Any: the same
+    """Fail if *word* is neither a command nor an option."""
+    if word.startswith("-"):
+        return
+    if word in COMMANDS:
+        return
+    from invsvc_async.resources.by_name import did_you_mean
+
+    ctx.fail(f"No such command {word!r}. {did_you_mean(word, COMMANDS)}".rstrip())
 
 
 def _for_people(command: Any) -> Any:  # Any: the same

@@ -53,9 +53,15 @@ def operations_of(
     kind: OperationKind, *, many: bool | None = None
 ) -> dict[str, Operation]:
     """Return the operations of *kind* by name; *many* selects lists, or reads of one item."""
-    listed = [row for row in BY_NAME.values() if not row.name.startswith("client.")]
-    of_kind = [row for row in listed if row.kind is kind]
-    return {row.name: row for row in of_kind if many in (None, row.many)}
+    found = dict[str, Operation]()
+    for row in BY_NAME.values():
+        if row.name.startswith("client."):
+            continue
+        if row.kind is not kind:
+            continue
+        if many in (None, row.many):
+            found[row.name] = row
+    return found
 
 
 # Any: depends on the form
@@ -66,7 +72,9 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:
     arguments = dict[str, Any]()
     given = set[str]()
     for name, sign, text in _split_words(operation, words):
-        whole = "metadata" if has_metadata and name.startswith("metadata.") else name
+        whole = name
+        if has_metadata and name.startswith("metadata."):
+            whole = "metadata"
         if name in arguments or not given.isdisjoint({name, whole}):
             raise InvalidRequestError(
                 f"{name}: is given twice", operation=operation.name
@@ -122,7 +130,9 @@ def _check_choice(operation: Operation, row: Parameter | None, value: object) ->
     if row is None or not row.choices:
         return
     for each in value if isinstance(value, list) else [value]:
-        if not isinstance(each, str) or each in row.choices:
+        if not isinstance(each, str):
+            continue
+        if each in row.choices:
             continue
         suggestion = did_you_mean(each, row.choices)
         if suggestion:
@@ -154,9 +164,7 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
 
     what = str(ctx.params.get("what") or "")
     words: Sequence[str] = ctx.params.get("words") or ()
-    found = next(
-        (row for key, row in BY_NAME.items() if f"{key}.".startswith(f"{what}.")), None
-    )
+    found = _first_called(what)
     if found is None:
         return []
     names = names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), found.name)
@@ -172,16 +180,31 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
     return _beginning_with(name, [each for each in names if each not in given], "=")
 
 
+def _first_called(what: str) -> Operation | None:
+    """Return the operation called *what*, or the first one of a resource with this name."""
+    for name, row in BY_NAME.items():
+        if f"{name}.".startswith(f"{what}."):
+            return row
+    return None
+
+
 def _beginning_with(text: str, names: Iterable[str], end: str = "") -> list[str]:
     return [f"{name}{end}" for name in names if name.startswith(text)]
 
 
 def _complete_value(operation: Operation, name: str, value: str) -> list[str]:
     """Complete the last item of *value*, a list with commas, by the choices of the argument *name*."""
-    row = next((row for row in operation.parameters if row.name == name), None)
     before, comma, last = value.rpartition(",")
-    choices = row.choices if row else ()
+    choices = _choices_of(operation, name)
     return [f"{before}{comma}{each}" for each in _beginning_with(last, choices)]
+
+
+def _choices_of(operation: Operation, name: str) -> Iterable[str]:
+    """Return the choices of the argument *name*; none if the operation has no such argument."""
+    for row in operation.parameters:
+        if row.name == name:
+            return row.choices
+    return ()
 
 
 def _value(name: str, text: str, form: Form) -> Any:
@@ -231,10 +254,11 @@ def moment_of(name: str, text: str | None, zone: tzinfo | None = None) -> int | 
         return found
     if not isinstance(found, datetime):
         found = datetime.combine(found, time.min, zone or UTC)
-    if found.tzinfo is None and zone is None:
-        raise misuse(f"{text!r} has no offset from UTC. Add one: {text}Z", name)
-    aware = found if found.tzinfo is not None else found.replace(tzinfo=zone)
-    return round(aware.timestamp() * 1000)
+    if found.tzinfo is None:
+        if zone is None:
+            raise misuse(f"{text!r} has no offset from UTC. Add one: {text}Z", name)
+        found = found.replace(tzinfo=zone)
+    return round(found.timestamp() * 1000)
 
 
 def time_of(name: str, text: str) -> int | date | datetime:

@@ -67,10 +67,12 @@ def facts_in_words(event: StoredEvent) -> list[tuple[str, str]]:
 def content_of(event: StoredEvent) -> WireObject:
     """Return the body of *event* under the name of its form: text, or base64."""
     body = event.body
+    if body is None:
+        return {"body": None}
     try:
-        return {"body": None if body is None else body.decode()}
+        return {"body": body.decode()}
     except UnicodeDecodeError:
-        return {"body_base64": b64encode(body or b"").decode()}
+        return {"body_base64": b64encode(body).decode()}
 
 
 def body_in_words(event: StoredEvent) -> str:
@@ -122,7 +124,9 @@ def backlog_in_words(backlog: Backlog) -> str:
 
 def number_in_words(stats: StateStats) -> str:
     """Return a number of events, with a mark if there are more."""
-    return f"{stats.count:,}{'+' if stats.has_more else ''}"
+    if stats.has_more:
+        return f"{stats.count:,}+"
+    return f"{stats.count:,}"
 
 
 def as_date(seconds: float | None) -> str | None:

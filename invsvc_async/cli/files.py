@@ -35,11 +35,11 @@ def check_outputs(
 
     *outputs* are the files of options, and *inputs* what else the command uses. No output may be a database.
     """
-    used = {
-        place: f"the {each}"
-        for each, file in inputs.items()
-        if (place := _place_of(file)) is not None
-    }
+    used = dict[Path, str]()
+    for each, used_file in inputs.items():
+        place = _place_of(used_file)
+        if place is not None:
+            used[place] = f"the {each}"
     for name, file in outputs.items():
         place = _place_of(file)
         if place is None:
@@ -57,7 +57,9 @@ def check_outputs(
 
 def _place_of(file: Path | str | None) -> Path | None:
     """Return where a file is or will be; ``None`` for standard input, devices and addresses."""
-    if file is None or str(file) == "-" or "://" in str(file):
+    if file is None:
+        return None
+    if str(file) == "-" or "://" in str(file):
         return None
     try:
         place = Path(file).resolve()

@@ -74,11 +74,11 @@ class Sink:
     def take(self, item: Any) -> None:  # Any: a model
         """Print *item*, or keep it for the end."""
         is_json = self.form in ("json", "jsonl")
-        found: Any = (
-            unstructure(item)
-            if is_json
-            else [cell(item, path) for path in self.columns]
-        )
+        found: Any
+        if is_json:
+            found = unstructure(item)
+        else:
+            found = [cell(item, path) for path in self.columns]
         if self.form in ("json", "table"):
             self._kept.append(found)
         elif is_json:
@@ -100,7 +100,9 @@ class Sink:
             self._csv()
 
     def _csv(self, *rows: Sequence[str]) -> None:
-        for cells in rows if self.taken else (self.columns, *rows):
+        if not self.taken:
+            rows = (self.columns, *rows)
+        for cells in rows:
             # a file gets what there is
             shown = map(visible, cells) if sys.stdout.isatty() else cells
             write_csv(csv_row(shown, escape_formulas=self.escape_formulas))

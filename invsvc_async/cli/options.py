@@ -92,11 +92,10 @@ class CommandGroup(typer.Typer):
             if code:
                 raise typer.Exit(code)
 
-        options = [
-            each
-            for asked in own
-            for each in _options_of(asked, {*lacks.split(), *bound})
-        ]
+        left_out = {*lacks.split(), *bound}
+        options: list[inspect.Parameter] = []
+        for asked in own:
+            options += _options_of(asked, left_out)
         options.sort(key=lambda each: each.name in _LAST)
         call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
         name = command.__name__.rstrip("_").replace("_", "-")
@@ -120,7 +119,9 @@ def _options_of(
             fields.append(
                 parameter.replace(name=each.name, annotation=each.type, default=default)
             )
-    for field in (each for each in fields if each.name not in lacks):
+    for field in fields:
+        if field.name in lacks:
+            continue
         kind, described = get_args(field.annotation)
         # it has no name of its own
         if isinstance(described, OptionInfo) and described.default is ...:
@@ -209,11 +210,14 @@ def _tell_of_file(taken: TakenProfile) -> None:
     """Print, once, which settings a file in the current directory has: the file may be a stranger's."""
     from invsvc_async.profiles import words_of
 
-    if not os.environ.get("INVSVC_CONFIG") and str(taken) not in _TOLD:
-        _TOLD.add(str(taken))
-        # The log has a warning of the same words, which Python prints if nobody has set a handler.
-        logging.getLogger("invsvc_async.settings").addHandler(logging.NullHandler())
-        note(words_of(taken))
+    if os.environ.get("INVSVC_CONFIG"):
+        return
+    if str(taken) in _TOLD:
+        return
+    _TOLD.add(str(taken))
+    # The log has a warning of the same words, which Python prints if nobody has set a handler.
+    logging.getLogger("invsvc_async.settings").addHandler(logging.NullHandler())
+    note(words_of(taken))
 
 
 _TOLD: set[str] = set()  # files and profiles of which this process has told
@@ -223,9 +227,12 @@ def names_service(profile: str | None) -> bool:
     """Return whether the option *profile*, the environment or a file says which service is meant."""
     from invsvc_async.profiles import FILE
 
+    if profile is not None:
+        return True
     named = ("INVSVC_BASE_URL", "INVSVC_PROFILE", "INVSVC_CONFIG")
-    is_named = profile is not None or any(os.environ.get(name) for name in named)
-    return is_named or Path(FILE).exists()
+    if any(map(os.environ.get, named)):
+        return True
+    return Path(FILE).exists()
 
 
 @attrs.frozen(kw_only=True)
@@ -343,7 +350,9 @@ def _is_http(url: str) -> bool:
     """Return whether *url* is an address of HTTP or HTTPS."""
     with suppress(ValueError):  # whose text may be a part of a password
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https"):
+            return False
+        if not parts.hostname:
             return False
         return parts.port != 0
     return False
@@ -354,7 +363,9 @@ def is_insecure(url: str) -> bool:
     from invsvc_async.client import LOOPBACK
 
     parts = urlsplit(url)
-    return parts.scheme == "http" and not re.fullmatch(LOOPBACK, parts.hostname or "")
+    if parts.scheme != "http":
+        return False
+    return not re.fullmatch(LOOPBACK, parts.hostname or "")
 
 
 def _fault_plan(text: str) -> str:

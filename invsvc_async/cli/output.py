@@ -83,7 +83,9 @@ def _own(stream: TextIO) -> TextIO:
 
 def counted(number: int, noun: str) -> str:
     """Return *number* with *noun*, which is given in the singular: ``1 write``, ``2,000 writes``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}s"
 
 
 def age(seconds: float | None) -> str:
@@ -102,18 +104,22 @@ def fail(message: str, error: Exception | None = None) -> None:
     message = told(message, error)
     with suppress(OSError):
         if as_json.get():
-            facts: dict[str, object] = {
-                "type": type(error).__name__ if error else "Error"
-            }
-            facts["message"] = message
-            facts |= {
-                name: each
-                for name in _ERROR_FACTS
-                if (each := getattr(error, name, None)) is not None
-            }
+            facts = _facts_of(error, message)
             sys.stderr.write(_json_line({"error": facts}, sys.stderr))
         else:
             _print_words("invsvc:", f" {message}", "bold red")
+
+
+def _facts_of(error: Exception | None, message: str) -> dict[str, object]:
+    """Return what programs get of an *error*, with its *message*."""
+    if error is None:
+        return {"type": "Error", "message": message}
+    facts: dict[str, object] = {"type": type(error).__name__, "message": message}
+    for name in _ERROR_FACTS:
+        fact = getattr(error, name, None)
+        if fact is not None:
+            facts[name] = fact
+    return facts
 
 
 _ADVICE_FOR_PROGRAMS = re.compile(r" Look at \.raw(, [^.]*)?\.")
@@ -179,9 +185,11 @@ def emit_json(plain: Wire) -> None:
 
 def emitted(*plain: Wire) -> bool:
     """Print each *plain* value if the command has ``--json``, and return whether it has."""
-    for each in plain if as_json.get() else ():
+    if not as_json.get():
+        return False
+    for each in plain:
         emit_json(each)
-    return as_json.get()
+    return True
 
 
 def _json_line(plain: object, stream: TextIO) -> str:
@@ -201,7 +209,9 @@ def _escaped(found: re.Match[str]) -> str:
 def _is_utf_8(stream: TextIO) -> bool:
     """Return whether *stream* has all characters. One without an encoding is a string in memory."""
     encoding: str | None = getattr(stream, "encoding", None)
-    return encoding is None or codecs.lookup(encoding).name == "utf-8"
+    if encoding is None:
+        return True
+    return codecs.lookup(encoding).name == "utf-8"
 
 
 def write_csv(row: str) -> None:

@@ -89,7 +89,9 @@ class _SpokenSteps:
     def advance(self) -> None:
         """Count a step."""
         self._done += 1
-        if as_json.get() or monotonic() < self._said + _EVERY:
+        if as_json.get():
+            return
+        if monotonic() < self._said + _EVERY:
             return
         self._said = monotonic()
         note(f"{self._words}: {self._done:,}{self._of}")
@@ -144,7 +146,9 @@ def _whole(progress: Progress, total: int) -> str:
     done = progress.done + progress.skipped
     words = f"{done:,} of {max(total, done):,}"
     left = total - done
-    if left <= 0 or not progress.rate or progress.paused is not None:
+    if left <= 0:
+        return words
+    if not progress.rate or progress.paused is not None:
         return words
     to_send = left - progress.settling
     if to_send <= 0:
@@ -209,7 +213,9 @@ class _Amounts(NamedTuple):
         return self.open > self.not_due
 
     def __str__(self) -> str:
-        words = f"{'at most ' if self.is_moving else ''}{self.open:,} open"
+        words = f"{self.open:,} open"
+        if self.is_moving:
+            words = f"at most {words}"
         waiting = "or more not due" if self.not_due >= _MOST_NOT_DUE else "not due"
         parts = {"sending": self.summary.sending, waiting: self.not_due}
         if told := [f"{count:,} {name}" for name, count in parts.items() if count]:

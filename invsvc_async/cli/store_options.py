@@ -97,7 +97,9 @@ class StoreOptions(Calling):
         else:
             from invsvc_async.durable.entries import JournalEntries
 
-            core = self.core if is_shared and names_service(self.profile) else None
+            core = None
+            if is_shared and names_service(self.profile):
+                core = self.core
             entries = JournalEntries(self.place, core, reading=reading)
         await entries.open()
         async with aclosing(entries):

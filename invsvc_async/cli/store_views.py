@@ -189,16 +189,29 @@ def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
     """Return the cells of a write in the list: the members *names* of its row, in words."""
     from invsvc_async.durable.store.noted import words_of
 
-    is_acknowledged = row.get("told", True)
-    error = f": {row['last_error']}" if "last_error" in row else ""
     words = {
         **row,
         **words_of(row),
         "thing": _resource_in(row["thing"]),
         "age": age(row["age"]),
-        "told": "" if is_acknowledged else f"no{error}",
+        "told": _told_in(row),
     }
-    return ["" if words.get(name) is None else str(words[name]) for name in names]
+    return [_text_of(words.get(name)) for name in names]
+
+
+def _told_in(row: WireObject) -> str:
+    """Return in words that nobody has taken the verdict; nothing if somebody has, or if there is none."""
+    if row.get("told", True):
+        return ""
+    if "last_error" in row:
+        return f"no: {row['last_error']}"
+    return "no"
+
+
+def _text_of(value: object) -> str:
+    if value is None:
+        return ""
+    return str(value)
 
 
 def _short(row: WireObject) -> WireObject:
@@ -239,13 +252,11 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
 
     since = entry.done_at or entry.added_at
     key = entries.key_of(entry)
-    thing = entry.thing
     row: WireObject = {
         "key": key,
         "namespace": entry.key.removesuffix(key).rstrip() or None,
         "operation": entry.operation,
-        # A query may have a token.
-        "thing": None if thing is None else thing.partition("?")[0],
+        "thing": _without_query(entry.thing),
         "state": entry.verdict or ("to do", "sending")[entry.state],
         "attempts": attempts_of(entry),
         "since": None if since is None else as_date(since),
@@ -276,6 +287,13 @@ def _since(then: int | None) -> float | None:
     if then is None:
         return None
     return max(round(time.time() - then / 1000, 3), 0.0)
+
+
+def _without_query(thing: str | None) -> str | None:
+    """Return the path of a resource: its query may have a token."""
+    if thing is None:
+        return None
+    return thing.partition("?")[0]
 
 
 def facts_in_words(row: WireObject) -> Iterator[tuple[str, str]]:
@@ -325,32 +343,39 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
 
     ahead = await keys_before(entries.store, entry.thing, entry.place)
     owner = await owner_of_lane(entries.store, entry.lane)
-    runs = statuses_in(await entries.facts.beginning(RUN))[
-        : None if entries.lanes > 1 else 1
-    ]
+    runs = statuses_in(await entries.facts.beginning(RUN))
+    if entries.lanes <= 1:
+        runs = runs[:1]
     limits = sorted(_limits_of(runs))
-    if entry.state:
-        why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
-    elif entry.not_before is not None and _is_to_come(entry.not_before):
-        why = f"it is due at {as_date(entry.not_before)}"
-        why += "; earlier writes to the same resource are open" if ahead else ""
-    elif ahead:
-        why = "earlier writes to the same resource are open"
-    else:
-        why = "its turn has not come"
+    why = _why_open(entry, has_earlier=bool(ahead))
     if owner is None or not owner.alive:
-        why += (
-            "; no process has it"
-            if kind is JOURNAL
-            else "; no process sends it: start one"
-        )
+        why += f"; {_without_process(kind)}"
     elif limits:
         why += f"; limited by {', '.join(limits)}"
-    return {
-        "waits": why,
-        "after": ahead,
-        "process": None if owner is None else owner._asdict(),
-    }
+    waits: WireObject = {"waits": why, "after": ahead, "process": None}
+    if owner is not None:
+        waits["process"] = owner._asdict()
+    return waits
+
+
+def _why_open(entry: Entry, *, has_earlier: bool) -> str:
+    """Return why a write has no verdict yet, whoever sends it."""
+    if entry.state:
+        return "it may have been sent: its answer is awaited, or its fate is found out by reads"
+    reasons: list[str] = []
+    if entry.not_before is not None and _is_to_come(entry.not_before):
+        reasons.append(f"it is due at {as_date(entry.not_before)}")
+    if has_earlier:
+        reasons.append("earlier writes to the same resource are open")
+    if not reasons:
+        return "its turn has not come"
+    return "; ".join(reasons)
+
+
+def _without_process(kind: StoreKind) -> str:
+    if kind is JOURNAL:
+        return "no process has it"
+    return "no process sends it: start one"
 
 
 def _limits_of(runs: Iterable[Status]) -> set[str]:

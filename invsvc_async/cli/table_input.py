@@ -12,7 +12,7 @@ from invsvc_async.export.files import NOT_UTF_8, csv_rows
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from invsvc_async.client import Client
 
@@ -48,15 +48,10 @@ class InputTable:
         for text in maps or usual:
             argument, _, column = text.partition("=")
             name = argument.removesuffix(":").partition(".")[0]
-            if name not in known or argument in self._columns:
-                why = "is mapped twice" if name in known else "is not an argument"
-                hint = (
-                    did_you_mean(name, known)
-                    or "Use --map ARGUMENT=COLUMN for each column that you need."
-                )
-                raise InvalidRequestError(
-                    f"{name}: {why}; {operation} takes {', '.join(known)}", hint=hint
-                )
+            if name not in known:
+                raise _wrong_map(name, "is not an argument", operation, known)
+            if argument in self._columns:
+                raise _wrong_map(name, "is mapped twice", operation, known)
             self._columns[argument] = self._place_of(column)
         # With the content of the file, this says what its writes are.
         self.form: bytes = repr((operation, self._columns, self._key)).encode()
@@ -108,3 +103,15 @@ class InputTable:
         return csv_rows(
             file.readline, self._delimiter, begin=number, errors="surrogateescape"
         )
+
+
+def _wrong_map(
+    name: str, why: str, operation: str, known: Collection[str]
+) -> InvalidRequestError:
+    hint = (
+        did_you_mean(name, known)
+        or "Use --map ARGUMENT=COLUMN for each column that you need."
+    )
+    return InvalidRequestError(
+        f"{name}: {why}; {operation} takes {', '.join(known)}", hint=hint
+    )

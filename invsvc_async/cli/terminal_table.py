@@ -44,14 +44,17 @@ class EscapingConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:  # Any: the same
         """Print as rich does, with control characters as escape sequences of Python."""
-        super().print(
-            *(visible(each) if isinstance(each, str) else each for each in objects),
-            **options,
-        )
+        super().print(*map(_shown, objects), **options)
 
     def on_broken_pipe(self) -> None:
         """Raise the error again: rich would end the process with 1, whatever the result is."""
         raise  # noqa: PLE0704 - it is called while the error is handled
+
+
+def _shown(each: object) -> object:
+    if isinstance(each, str):
+        return visible(each)
+    return each
 
 
 def print_table(
@@ -143,14 +146,17 @@ def _column(title: str, texts: Sequence[str], *, is_right: bool) -> _Column:
     lines = [line for cell in cells for line in cell.split("\n")]
     width = max(cell_len(title), *map(cell_len, lines), 0)
     is_whole = all(map(_WHOLE.fullmatch, cells))
-    longest = max(map(cell_len, " ".join(cells).split()), default=0)
-    least = min(width, max(_NARROWEST, cell_len(title), min(_LONG_WORD, longest)))
+    if is_whole:
+        least = width
+    else:
+        longest = max(map(cell_len, " ".join(cells).split()), default=0)
+        least = min(width, max(_NARROWEST, cell_len(title), min(_LONG_WORD, longest)))
     return _Column(
         title=title,
         cells=cells,
         side="right" if is_right else "left",
         width=width,
-        least=width if is_whole else least,
+        least=least,
     )
 
 
@@ -202,12 +208,17 @@ def wrapped(line: str, width: int) -> list[str]:
     text = line.lstrip(" ")
     indent = line[: len(line) - len(text)]
     room = width - len(indent)
-    if cell_len(line) <= width or room < _NARROWEST:
+    if cell_len(line) <= width:
+        return [line]
+    if room < _NARROWEST:
         return [line]
     parts = [""]
     for word in text.split(" "):
-        longer = f"{parts[-1]} {word}" if parts[-1] else word
-        if parts[-1] and cell_len(longer) > room:
+        if not parts[-1]:
+            parts[-1] = word
+            continue
+        longer = f"{parts[-1]} {word}"
+        if cell_len(longer) > room:
             parts.append(word)
         else:
             parts[-1] = longer
@@ -227,8 +238,13 @@ def _readable(cell: str) -> str:
     is_nested = any(isinstance(each, (dict, list)) for each in found.values())
     if not found or is_nested:
         return cell
-    shown = {name: "" if each is None else each for name, each in found.items()}
-    return "\n".join(f"{name}: {each}" for name, each in shown.items())
+    return "\n".join(f"{name}: {_text_of(each)}" for name, each in found.items())
+
+
+def _text_of(value: Wire) -> str:
+    if value is None:
+        return ""
+    return str(value)
 
 
 def _readable_list(found: list[Wire], cell: str) -> str:

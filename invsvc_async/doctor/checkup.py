@@ -153,7 +153,9 @@ async def _of_credential(
         why = NO_TOKEN if isinstance(error, TimeoutError) else error
         return [Finding("kind of credential", f"unknown: {why}", None)]
     is_jwt = token.count(".") == 2
-    form = f"{'' if is_jwt else 'not '}in the form of a JWT"
+    form = "in the form of a JWT"
+    if not is_jwt:
+        form = f"not {form}"
     answer = f"configured as {_KINDS[credential.kind]}, {form}"
     good = True
     if credential.kind == "api_key" and not is_jwt:

@@ -224,14 +224,15 @@ async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Name
     unclear = False
     for name in names:
         sign = await _sign(listing, role, name)
-        is_enough = sign in _REASONS and role in _WITHOUT_EFFECT
-        if sign == "shown" or is_enough:
-            return Named(role=role, name=name, certain=True, why=_REASONS[sign])
-        if sign in _REASONS and known is None:
-            why = f"{_REASONS[sign]}, but no effect shows"
-            known = Named(role=role, name=name, certain=False, why=why)
         if sign == "unclear":
             unclear = True
+        if sign not in _REASONS:
+            continue
+        if sign == "shown" or role in _WITHOUT_EFFECT:
+            return Named(role=role, name=name, certain=True, why=_REASONS[sign])
+        if known is None:
+            why = f"{_REASONS[sign]}, but no effect shows"
+            known = Named(role=role, name=name, certain=False, why=why)
     if known is not None:
         return known
     if unclear:

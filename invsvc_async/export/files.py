@@ -8,7 +8,6 @@ import re
 from datetime import datetime
 from decimal import Decimal
 from importlib import import_module
-from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -194,7 +193,10 @@ class _Lines:
         Raises:
             InvalidRequestError: The row is too long.
         """
-        for number in count(self._begin + 1):
+        encoding = "utf-8"
+        if self._begin == 0:
+            encoding = "utf-8-sig"  # of the first line
+        while True:
             line = self._readline(MAX_ROW + 1)
             if not line:
                 self.ended = True
@@ -205,12 +207,15 @@ class _Lines:
                     f"the row has more than {MAX_ROW:,} bytes, or a quote is not closed"
                 )
                 raise InvalidRequestError(f"line {self.first}: {why}")
-            yield line.decode("utf-8" if number > 1 else "utf-8-sig", self._errors)
+            yield line.decode(encoding, self._errors)
+            encoding = "utf-8"
 
 
 def escaped_formula(cell: str) -> str:
     """Return *cell* with ``'`` before it if a spreadsheet would run it as a formula; numbers stay numbers."""
-    if _FORMULA.match(cell) is None or _NUMBER.fullmatch(cell) is not None:
+    if _FORMULA.match(cell) is None:
+        return cell
+    if _NUMBER.fullmatch(cell) is not None:
         return cell
     return f"'{cell}"
 

@@ -99,9 +99,9 @@ class Columns:
         }
 
     def _value(self, value: Any, hint: Any, path: str) -> Any:
-        if value is None or isinstance(value, str | bool | datetime):
-            if isinstance(value, str):
-                return str(value)
+        if isinstance(value, str):
+            return str(value)
+        if value is None or isinstance(value, bool | datetime):
             return value
         if isinstance(value, Decimal | int) and hint in (Decimal, int):
             return self._number(value, path)
@@ -161,10 +161,9 @@ class ParquetSink:
             raise ExportError(
                 f"{self.folder}: parts are missing since the export stopped. Start over"
             )
-        if (
-            self._done
-            and pq.read_schema(self._part(self._done - 1)) != self.columns.schema()
-        ):
+        if not self._done:
+            return
+        if pq.read_schema(self._part(self._done - 1)) != self.columns.schema():
             raise ExportError(f"{self.path}: {OTHER_COLUMNS}")
 
     def write(self, items: Sequence[Model], *, last: bool) -> int | None:

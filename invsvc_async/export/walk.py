@@ -89,7 +89,8 @@ async def invoices(
     form = format_of(path, format)
     sink = _sink(path, form, precision, scale, escape_formulas=escape_formulas)
     shape: WireObject = {"form": form, "precision": precision, "scale": scale}
-    shape |= {"escape_formulas": True} if escape_formulas else {}
+    if escape_formulas:
+        shape["escape_formulas"] = True
     note_path = beside(path, ".resume")
     lock = WhileOpen(beside(path, ".resume.lock"))
     export = _Export(path, shape, sink, on_page, note_path, lock)
@@ -125,11 +126,10 @@ class _Export:
                 f"{self.path}: another export is writing it. Wait for its end."
             )
         note = _read_note(self.note_path) if resume else None
-        if note is None and not overwrite:
+        if note is not None:
+            self._check_shape(note)
+        elif not overwrite:
             self._check_new()
-        if note is not None and note.shape != self.shape:
-            wrong = f"belongs to an export with {note.shape}. Use the same settings"
-            raise ConfigurationError(f"{self.note_path}: {wrong}")
         if note is None or not note.token:
             # before there is a file, which is then never taken for a finished one
             self._write_note("", 0)
@@ -138,6 +138,13 @@ class _Export:
         self.sink.open(note.mark)
         self.rows = note.rows
         return note
+
+    def _check_shape(self, note: _Note) -> None:
+        """Raise an error if the export of *note* has other settings."""
+        if note.shape == self.shape:
+            return
+        wrong = f"belongs to an export with {note.shape}. Use the same settings"
+        raise ConfigurationError(f"{self.note_path}: {wrong}")
 
     def _check_new(self) -> None:
         """Raise an error if the export, or the file, exists."""

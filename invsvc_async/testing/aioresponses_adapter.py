@@ -78,7 +78,10 @@ def _built(self: RequestMatch, *args: Any, **kwargs: Any) -> Any:
         )
     response: Any = _build(self, *args, **kwargs)
     sent = response.content._buffer
-    response._headers.setdefault("Content-Length", str(len(sent[0]) if sent else 0))
+    length = 0
+    if sent:
+        length = len(sent[0])
+    response._headers.setdefault("Content-Length", str(length))
     return response
 
 

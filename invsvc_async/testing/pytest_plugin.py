@@ -170,14 +170,13 @@ def _name(request: pytest.FixtureRequest, what: str) -> str:
     item: pytest.Item = request.node
     marker = item.get_closest_marker("asyncio")
     by_anyio = item.get_closest_marker("anyio")
-    if (
-        by_anyio
-        and (backend := request.getfixturevalue("anyio_backend_name")) != "asyncio"
-    ):
-        pytest.fail(
-            f"invsvc_{what} runs on asyncio, not {backend}. Override anyio_backend",
-            pytrace=False,
-        )
+    if by_anyio:
+        backend = request.getfixturevalue("anyio_backend_name")
+        if backend != "asyncio":
+            pytest.fail(
+                f"invsvc_{what} runs on asyncio, not {backend}. Override anyio_backend",
+                pytrace=False,
+            )
     if not (marker or by_anyio) and _runs_only_marked(item.config):
         # pytest's own words do not say why nothing runs it
         words = "nothing runs this async test. Mark the test with pytest.mark.asyncio or pytest.mark.anyio"

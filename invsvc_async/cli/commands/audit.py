@@ -66,7 +66,9 @@ async def audit(
     from invsvc_async.audit.audit import LISTS
 
     check_outputs({"--report": report})
-    end = moment_of("--to", to)
+    last = moment_of("--to", to)
+    if last is not None:
+        last -= 1  # the service's own limit is inclusive
     searched = [_NAMES.get(name, name) for name in lists or LISTS]
     async with calling.client() as client:
         audit = Audit(
@@ -74,8 +76,7 @@ async def audit(
             lists=searched,
             within=within * 60,
             created_after=moment_of("--from", from_),
-            # the service's own limit is inclusive
-            created_before=None if end is None else end - 1,
+            created_before=last,
         )
         with audit:
             try:
@@ -114,7 +115,10 @@ def _tell(audit: Audit, report: Path | None, title: str) -> None:
     kept.sort(key=lambda each: (not each.is_open, each.certainty))
     if kept and not has_all:
         _print(kept)
-    note(_words(audit, count if has_all else len(kept), count))
+    shown = len(kept)
+    if has_all:
+        shown = count
+    note(_words(audit, shown, count))
     if report is not None:
         from invsvc_async.batch.reports.html import PLAIN, page_of_sections
 
@@ -178,13 +182,16 @@ def _sections(duplicates: Sequence[Duplicate]) -> Iterator[Section]:
         found.setdefault(reason, []).append((place, each))
     for (certainty, what, why), group in found.items():
         first = group[0][1]
+        rows: list[tuple[str, str, str]] = []
+        for place, each in group:
+            rows += _rows(place, each)
         yield Section(
             kind=certainty,
             title=f"{why} ({what})",
-            colour=_COLOURS[str(first.certainty)] if first.is_open else _CLOSED,
+            colour=_colour(first),
             count=len(group),
             advice=_advice(first),
-            rows=[row for place, each in group for row in _rows(place, each)],
+            rows=rows,
         )
 
 
@@ -209,6 +216,12 @@ def _advice(each: Duplicate) -> str:
     )
 
 
+def _colour(each: Duplicate) -> str:
+    if each.is_open:
+        return _COLOURS[str(each.certainty)]
+    return _CLOSED
+
+
 def _certainty(each: Duplicate) -> str:
     if each.is_open:
         return str(each.certainty)
@@ -220,11 +233,17 @@ def _told(item: WireObject) -> tuple[str, str, str, str]:
     from invsvc_async.codec.exact_json import utc
     from invsvc_async.export.files import text_of
 
-    created = item.get("created_at")
-    parts = [str(item["url"])] if "url" in item else [*_parts_of_invoice(item)]
+    if "url" in item:
+        parts = [str(item["url"])]
+    else:
+        parts = [*_parts_of_invoice(item)]
+    moment = item.get("created_at")
+    created = ""
+    if moment is not None:
+        created = text_of(utc(moment))
     return (
         str(item.get("uuid") or item.get("id")),
-        "" if created is None else text_of(utc(created)),
+        created,
         str(item.get("status") or ""),
         ", ".join(parts),
     )

@@ -176,8 +176,8 @@ async def run(
             checkpoint = None if dry_run else await checkpoint_at(journal)
             with interruptible():  # a large file takes minutes
                 check_file(writes, checkpoint, note)
-            if operation is None and not writes.good and _is_table(file, lines):
-                raise misuse(f"{file} {_TABLE}", "--operation")
+            if operation is None:
+                _check_no_table(file, lines, writes)
             if skip_bad and not dry_run:  # before the list, which may be long
                 options.check_secrets(may_create=writes.has_secrets)
             is_sound = _tell_problems(file, writes, skip_bad=skip_bad)
@@ -191,6 +191,14 @@ async def run(
             return await _run_file(journal, options, client, writes)
 
 
+def _check_no_table(file: Path, lines: BinaryIO, writes: FileWrites) -> None:
+    """Check that an input without a write in any line is no table, which needs its operation."""
+    if writes.good:
+        return
+    if _is_table(file, lines):
+        raise misuse(f"{file} {_TABLE}", "--operation")
+
+
 def _is_table(file: Path, lines: BinaryIO) -> bool:
     """Return whether an input without a write in any line looks like a table: by its name or first line."""
     if file.suffix.lower() in {".csv", ".tsv"}:
@@ -198,7 +206,9 @@ def _is_table(file: Path, lines: BinaryIO) -> bool:
     lines.seek(0)
     first = lines.readline(_FIRST_LINE).removeprefix(BOM_UTF8).lstrip()
     is_json = first.startswith((b"{", b"["))
-    return not is_json and any(sign in first for sign in (b",", b";", b"\t"))
+    if is_json:
+        return False
+    return any(sign in first for sign in (b",", b";", b"\t"))
 
 
 def _tell_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> bool:
@@ -227,8 +237,9 @@ def _tell_check(writes: FileWrites, *, may_lose_secrets: bool) -> int:
         "problems": problems,
         "first": first,
     }
-    for each in () if emitted(found) else first:
-        emit_json(each)
+    if not emitted(found):
+        for each in first:
+            emit_json(each)
     valid = counted(writes.good, "valid write")
     invalid = counted(writes.bad, "invalid line")
     note(f"{valid}, {invalid}; nothing was sent")
@@ -328,8 +339,7 @@ async def _run(
     from invsvc_async.batch.entries import has_secrets, name_of
     from invsvc_async.batch.reports.not_applied import groups_of, where_of
 
-    # A run on a shared journal also sends what other runs put into it.
-    may_create = writes is None or writes.has_secrets or is_postgres(journal)
+    may_create = _may_create(journal, writes)
     options.check_secrets(may_create=may_create)
     failure: BatchStoppedError | None = None
     async with AsyncExitStack() as stack:
@@ -381,6 +391,16 @@ async def _until_end(batch: Batch, writes: FileWrites | None, at: StoreOptions) 
                 note(f"{result.key}: {result.verdict}: {result.message}")
 
 
+def _may_create(journal: str, writes: FileWrites | None) -> bool:
+    """Return whether a run may create webhooks, as far as can be told before the journal is opened."""
+    if writes is None:
+        return True
+    if writes.has_secrets:
+        return True
+    # A run on a shared journal also sends what other runs put into it.
+    return is_postgres(journal)
+
+
 def _exit_code_of(summary: Summary, bad: int) -> int:
     """Return the exit code of a finished batch, of whose input *bad* lines were skipped."""
     if summary.unknown:
@@ -414,7 +434,7 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 def _facts(
     summary: Summary, progress: Progress, bad: int, *, discarded: bool, report: str
-) -> dict[str, object]:
+) -> dict[str, str]:
     left = summary.to_do + summary.sending
     lost = summary.secrets_lost
     overtaken = summary.overtaken
@@ -424,18 +444,21 @@ def _facts(
         for verdict, count in sorted(summary.verdicts.items())
     }
     width = max(map(len, counts.values()), default=0)
-    return {
-        **{verdict: count.rjust(width) for verdict, count in counts.items()},
-        "left": left and f"{left:,}",
-        "secrets lost": lost and f"{lost:,}; {report} names them",
-        "overtaken": overtaken
-        and f"{overtaken:,} of those not applied, by newer writes",
-        "input": summary.open_inputs and INPUT_INCOMPLETE,
-        "skipped lines": bad and f"{bad:,}, which are not valid",
-        "this run": f"{speed}; {progress.skipped:,} already done",
-        "secrets": discarded
-        and "of new webhooks were thrown away, as --no-secrets says",
-    }
+    facts = {verdict: count.rjust(width) for verdict, count in counts.items()}
+    if left:
+        facts["left"] = f"{left:,}"
+    if lost:
+        facts["secrets lost"] = f"{lost:,}; {report} names them"
+    if overtaken:
+        facts["overtaken"] = f"{overtaken:,} of those not applied, by newer writes"
+    if summary.open_inputs:
+        facts["input"] = INPUT_INCOMPLETE
+    if bad:
+        facts["skipped lines"] = f"{bad:,}, which are not valid"
+    facts["this run"] = f"{speed}; {progress.skipped:,} already done"
+    if discarded:
+        facts["secrets"] = "of new webhooks were thrown away, as --no-secrets says"
+    return facts
 
 
 batch.add(worker, lacks="tag stop_after team")  # each write has its own

@@ -167,9 +167,11 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
         "ordinary client": f"{ORDINARY}; {ATTEMPT_TIMEOUT:g} s per attempt",
         "invsvc_async": _OURS,
         "settle windows": f"{_WINDOWS} (shortened for the demo)",
-        "note": is_late
-        and "some faults commit after the settle windows: expect wrong verdicts",
     }
+    if is_late:
+        facts["note"] = (
+            "some faults commit after the settle windows: expect wrong verdicts"
+        )
     out.print(
         f"[bold]{count:,} writes, {concurrency} in flight, by each client[/]", end=", "
     )
@@ -280,7 +282,9 @@ def _cell(number: int, colour: str | None) -> str:
     """Return *number*, in *colour* if it should be zero and is not."""
     if colour is None:
         return f"{number:,}"
-    return f"[{colour if number else 'green'}]{number:,}[/]"
+    if number:
+        return f"[{colour}]{number:,}[/]"
+    return "[green]0[/]"
 
 
 def _plain(run: ClientRun) -> WireObject:

@@ -63,10 +63,10 @@ def _print_answers(found: Checkup) -> None:
     rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
     for each in found.names:
         good = bool(each.name) if each.certain else None
-        words = f"{each.name} ({each.why})"
-        rows.append(
-            (f"parameter: {each.role}", _MARKS[good], words if each.name else each.why)
-        )
+        words = each.why
+        if each.name:
+            words = f"{each.name} ({each.why})"
+        rows.append((f"parameter: {each.role}", _MARKS[good], words))
     table(("question", "", "answer"), rows)
 
 
@@ -83,20 +83,29 @@ def _print_settings(settings: dict[str, Any]) -> None:  # Any: as above
 # Any: as above
 def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str, Any]:
     """Return a profile, with the parameters whose names differ from those assumed or used."""
+    base_url = used.core.base_url
+    reconcile: dict[str, str] = {}
+    if found.journey_reads is False:
+        reconcile["journey_reader"] = ""
+    settings: dict[str, Any] = {"base_url": base_url}
+    if team:
+        settings["team"] = team
+    if is_insecure(base_url):
+        settings["allow_insecure_http"] = True
+    return settings | {"names": _other_names(found, used), "reconcile": reconcile}
+
+
+def _other_names(found: Checkup, used: ClientOptions) -> dict[str, str]:
+    """Return the certain names of parameters, by role, that are neither assumed nor used."""
     from invsvc_async.settings import ParameterNames
 
-    base_url = used.core.base_url
     others = (ParameterNames(), used.names)
-    known = {each.role: each.name for each in found.names if each.name and each.certain}
-    names = {
-        role: name
-        for role, name in known.items()
-        if {getattr(each, role) for each in others} != {name}
-    }
-    return {
-        "base_url": base_url,
-        **({"team": team} if team else {}),
-        **({"allow_insecure_http": True} if is_insecure(base_url) else {}),
-        "names": names,
-        "reconcile": {"journey_reader": ""} if found.journey_reads is False else {},
-    }
+    names: dict[str, str] = {}
+    for each in found.names:
+        if not each.name:
+            continue
+        if not each.certain:
+            continue
+        if {getattr(other, each.role) for other in others} != {each.name}:
+            names[each.role] = each.name
+    return names

@@ -91,7 +91,9 @@ def _moment(text: str) -> float:
         found = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise misuse("use 2026-05-01, 2026-05-01T12:30, or 1d, 2h, 30m") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    if not found.tzinfo:
+        found = found.replace(tzinfo=UTC)
+    return found.timestamp()
 
 
 _STORE = "The receiver's store, if it is not given as ADDRESS: a SQLite file, or postgresql://…"
@@ -117,18 +119,16 @@ class _StoreCommand(TyperCommand):
 
     def _first_argument(self, args: list[str]) -> int | None:
         """Return where the first of *args* is that is neither an option nor the value of one."""
-        takes_value = {
-            name
-            for each in self.params
-            if getattr(each, "is_flag", True) is False
-            for name in each.opts
-        }
+        takes_value = set[str]()
+        for each in self.params:
+            if getattr(each, "is_flag", True) is False:
+                takes_value.update(each.opts)
         is_value = False
-        for at, each in enumerate(args):
+        for at, word in enumerate(args):
             if is_value:
                 is_value = False
-            elif each.startswith("-"):
-                is_value = each in takes_value
+            elif word.startswith("-"):
+                is_value = word in takes_value
             else:
                 return at
         return None
@@ -313,7 +313,9 @@ async def drop(
         else:
             what = f"all selected events that are {state}"
         confirm(f"events drop: delete {what}?")
-    return await _change(at, chosen, None if chosen.ids else state, "dropped")
+    if chosen.ids:
+        return await _change(at, chosen, None, "dropped")
+    return await _change(at, chosen, state, "dropped")
 
 
 @events.add
@@ -331,9 +333,9 @@ async def replay(chosen: Choice, at: EventStoreOptions) -> int:
         raise misuse("give the handler's name", "--handler")
     # the name is that of the handler that gets them
     every = attrs.evolve(chosen, handler=None)
-    return await _change(
-        at, every, None if handler else "handled", "replayed", to=handler
-    )
+    if handler:
+        return await _change(at, every, None, "replayed", to=handler)
+    return await _change(at, every, "handled", "replayed")
 
 
 @events.add
@@ -371,8 +373,8 @@ async def catch_up(
             ).run()
     facts = attrs.asdict(found)
     for name in ("since", "until", "knows_from"):
-        moment = facts[name]
-        facts[name] = as_date(None if moment is None else moment.timestamp())
+        if facts[name] is not None:
+            facts[name] = as_date(facts[name].timestamp())
     if not emitted(facts):
         say_wrapped(found.explain())
     if found.passed_over:

@@ -50,6 +50,7 @@ _HEADER = (
 _HEADERS = "A file with the shared header, NAME=VALUE; or set INVSVC_SHARED_HEADER."
 _STORE = "Append each event to this file, one per line."
 _REPLAY = "Process the events of a --store file instead; - is standard input."
+_NO_BODY = "not a stored event: `body` is missing or not text"
 _FORWARD = "Forward each event to this URL; if that fails, the answer is 500."
 
 
@@ -103,7 +104,8 @@ async def listen(
     # `invsvc events` has a --store that is a database
     check_outputs({"--store": store})
     shared = None if shared_header is None else _shared_header(shared_header)
-    as_json.set(as_json.get() or print_json)
+    if print_json:
+        as_json.set(True)
     listener = Listener(
         secrets=secrets, shared_header=shared, store=store, forward=forward
     )
@@ -174,13 +176,9 @@ class Listener:
     async def emit(self, event: events.Event) -> None:
         """Print an event and forward it."""
         family = event.version if isinstance(event, events.ResourceEvent) else "signed"
-        cells = (
-            _now(),
-            event.type,
-            family,
-            event.id or "",
-            "test" if event.is_test else "",
-        )
+        cells = [_now(), event.type, family, event.id or ""]
+        if event.is_test:
+            cells.append("test")
         tell(_record(event), "\t".join(cells).rstrip())
         sys.stdout.flush()
         if self.forward is not None:
@@ -270,10 +268,12 @@ def _event_in(line: bytes) -> events.Event:
         record = envelope.loads(line)
     except UnreadableResponseError:
         raise ForwardError("not a stored event: it is not JSON") from None
-    if is_object(record) and "unreadable" in record:
+    if not is_object(record):
+        raise ForwardError(_NO_BODY)
+    if "unreadable" in record:
         raise ForwardError("an authentic delivery that could not be read. Look at it")
-    if not is_object(record) or not isinstance(record.get("body"), str):
-        raise ForwardError("not a stored event: `body` is missing or not text")
+    if not isinstance(record.get("body"), str):
+        raise ForwardError(_NO_BODY)
     headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
     return events.parse(record["body"].encode(), headers=headers)
 

@@ -102,7 +102,9 @@ async def _lost_in(
     if keys is None:
         seen: set[str] = set()
         async for each in results_of(entries):
-            if not each.secret_lost or each.replaced_by is not None:
+            if not each.secret_lost:
+                continue
+            if each.replaced_by is not None:
                 continue
             seen.add(each.key)
             if first_key_of(each.key) == each.key or first_key_of(each.key) not in seen:
@@ -152,8 +154,10 @@ class _CommandRun:
 
     async def _outcome(self, result: Result) -> Result | Outcome[Webhook]:
         """Return what to replace: in the client's own journal, the outcome under the key in its namespace."""
+        if not self._is_own:
+            return result
         outcome: Outcome[Any] | None = result.outcome
-        if not self._is_own or outcome is None or outcome.started_as.nonce is None:
+        if outcome is None or outcome.started_as.nonce is None:
             return result
         team = outcome.started_as.scope.team
         client = self._client if team is None else self._client.for_team(team)

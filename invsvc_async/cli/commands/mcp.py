@@ -146,8 +146,9 @@ def _check_secrets(offer: _Offer, toolbox: Toolbox) -> None:
     """Check that secrets of new webhooks have a place, or are not wanted."""
     if offer.secrets_to is not None and offer.no_secrets:
         raise misuse("use either --secrets-to or --no-secrets")
-    may_create = "webhooks_create" in toolbox.tools
-    if may_create and offer.secrets_to is None and not offer.no_secrets:
+    if "webhooks_create" not in toolbox.tools:
+        return
+    if offer.secrets_to is None and not offer.no_secrets:
         raise misuse(
             "agents may create webhooks, whose secrets are returned only once. Use --secrets-to FILE to "
             "store them, or --no-secrets to throw them away"

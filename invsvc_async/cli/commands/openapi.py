@@ -70,29 +70,26 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     row = BY_NAME[route.operation]
     words = " ".join((route.run.__doc__ or "").split())
     assumed = ParameterNames()
-    named = [
-        (each.wire or getattr(assumed, str(each.assumed)), each)
-        for each in row.parameters
-    ]
-    body = {name: each for name, each in named if each.where == "body"}
-    others = {name: each for name, each in named if each.where != "body"}
-    # OpenAPI has no names with a free part
-    patterns = [name for name in others if "<" in name]
+    body: dict[str, Parameter] = {}
+    parameters: list[Schema] = []
+    for each in row.parameters:
+        name = each.wire or getattr(assumed, str(each.assumed))
+        if each.where == "body":
+            body[name] = each
+        elif "<" in name:  # OpenAPI has no names with a free part
+            words += f" It also takes `{name}` in the query."
+        else:
+            parameters.append(_parameter(name, each))
+    status = "200"
+    if route.method == "POST":
+        status = "201"
     found: Schema = {
         "operationId": route.operation,
         "tags": [route.operation.partition(".")[0]],
-        "description": " ".join(
-            [words, *(f"It also takes `{each}` in the query." for each in patterns)]
-        ),
-        "parameters": [
-            _parameter(name, each)
-            for name, each in others.items()
-            if name not in patterns
-        ],
+        "description": words,
+        "parameters": parameters,
         "responses": {
-            "201" if route.method == "POST" else "200": _json(
-                "Success", _answer(row, schemas)
-            ),
+            status: _json("Success", _answer(row, schemas)),
             "4XX": _json(
                 "Refused", {"anyOf": [_reference("Error"), _reference("Unauthorized")]}
             ),
@@ -107,7 +104,9 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
         )
     if body:
         found["requestBody"] = _body(body, takes_others="body" in row.extra)
-    return found | ({"security": []} if route.public else {})
+    if route.public:
+        found["security"] = []
+    return found
 
 
 def _parameter(name: str, row: Parameter) -> Schema:
@@ -132,14 +131,18 @@ def _accepted(parameter: Parameter) -> Schema:
     found = {**_TYPES.get(parameter.form, _TYPES[str])}
     if parameter.choices:
         choices: Schema = {"enum": [*parameter.choices]}
-        found |= {"items": choices} if parameter.form is Form.EVENTS else choices
+        if parameter.form is Form.EVENTS:
+            choices = {"items": choices}
+        found |= choices
     if parameter.pattern:
         found["pattern"] = f"^{parameter.pattern}$"
     for limit, number in (("min", parameter.minimum), ("max", parameter.maximum)):
-        if number is not None:
-            found[f"{limit}Length" if found["type"] == "string" else f"{limit}imum"] = (
-                number
-            )
+        if number is None:
+            continue
+        if found["type"] == "string":
+            found[f"{limit}Length"] = number
+        else:
+            found[f"{limit}imum"] = number
     return _or_null(found, parameter.nullable)
 
 
@@ -149,12 +152,14 @@ def _answer(row: Operation, schemas: dict[str, Schema]) -> Schema:
         return payload
     if row.result == "SheetConnection":  # the one that is a member of the payload
         payload = _object({"connection": payload}, "connection")
+    if row.many:
+        payload = {"type": "array", "items": payload}
     members: Schema = {
         "success": {"const": True},
         "message": _TYPES[str],
         "timestamp": _TYPES[int],
+        "data": payload,
     }
-    members["data"] = {"type": "array", "items": payload} if row.many else payload
     if row.shape is Shape.OPEN:
         required = ["success"]
     else:

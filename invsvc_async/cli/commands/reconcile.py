@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,8 +80,11 @@ async def reconcile(
     counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
     has_all = emitted({"complete": found.complete, **counts})
     if kept and not has_all:
-        table(_TITLES, [line for each in kept for line in _lines(each)])
-    note(_words(found, found.counts.total() if has_all else len(kept)))
+        table(_TITLES, chain.from_iterable(map(_lines, kept)))
+    shown = len(kept)
+    if has_all:
+        shown = found.counts.total()
+    note(_words(found, shown))
     if report is not None:
         _write_report(
             report, f"{what} and {rows.name}{_window(from_, to)}", found, kept
@@ -115,12 +119,19 @@ def _fields(what: str, pairs: Sequence[str], key: str | None) -> dict[str, str |
     fields: dict[str, str | None] = {}
     named = [_pair(word) for word in pairs]
     if key is not None:
-        named.append(("id" if what.startswith("webhooks") else "uuid", key))
+        named.append((_id_field(what), key))
     for field, column in named:
         if field in fields:
             raise misuse("a field is given twice", "--map")
         fields[field] = column
     return fields
+
+
+def _id_field(what: str) -> str:
+    """Return the field that identifies the items of a list."""
+    if what.startswith("webhooks"):
+        return "id"
+    return "uuid"
 
 
 def _pair(word: str) -> tuple[str, str | None]:
@@ -145,14 +156,16 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def _plain(each: Difference) -> WireObject:
-    plain = {
-        "difference": str(each.kind),
-        "key": each.key,
-        "line": each.line,
-        "note": each.note or None,
-        "fields": [part._asdict() for part in each.fields] or None,
-    }
-    return {name: value for name, value in plain.items() if value is not None}
+    plain: WireObject = {"difference": str(each.kind)}
+    if each.key is not None:
+        plain["key"] = each.key
+    if each.line is not None:
+        plain["line"] = each.line
+    if each.note:
+        plain["note"] = each.note
+    if each.fields:
+        plain["fields"] = [part._asdict() for part in each.fields]
+    return plain
 
 
 def _lines(each: Difference) -> list[list[str]]:
@@ -160,10 +173,12 @@ def _lines(each: Difference) -> list[list[str]]:
     from invsvc_async.export.files import text_of
 
     head = [str(each.kind), re.sub(r"\s", "␣", each.key or ""), text_of(each.line)]
-    parts = [
-        [part.field, text_of(part.yours), text_of(part.theirs)] for part in each.fields
+    if not each.fields:
+        return [[*head, "", each.note, ""]]
+    return [
+        [*head, part.field, text_of(part.yours), text_of(part.theirs)]
+        for part in each.fields
     ]
-    return [head + part for part in parts or [["", each.note, ""]]]
 
 
 def _write_report(
@@ -172,7 +187,7 @@ def _write_report(
     from invsvc_async.batch.reports.html import listing_page
     from invsvc_async.storage.private_file import write_private
 
-    lines = (line for each in kept for line in _lines(each))
+    lines = chain.from_iterable(map(_lines, kept))
     page = listing_page(
         title, _words(found, len(kept)), _counts(found).items(), _TITLES, lines
     )
@@ -180,9 +195,11 @@ def _write_report(
 
 
 def _counts(found: Comparison) -> dict[str, int]:
-    counts = {str(kind): count for kind, count in found.counts.items()}
-    outside = {"rows outside": found.rows_outside} if found.rows_outside else {}
-    return {"rows": found.rows_read, **outside, "items": found.items_read, **counts}
+    counts = {"rows": found.rows_read}
+    if found.rows_outside:
+        counts["rows outside"] = found.rows_outside
+    counts["items"] = found.items_read
+    return counts | {str(kind): count for kind, count in found.counts.items()}
 
 
 def _words(found: Comparison, shown: int) -> str:

@@ -143,7 +143,10 @@ async def _serve(service: Simulator, every: float | None, missing: list[str]) ->
                 "stores": service.stores.text(),
             }
             facts |= service.pages
-            typer.echo(json.dumps(facts) if as_json.get() else _shown(facts))
+            if as_json.get():
+                typer.echo(json.dumps(facts))
+            else:
+                typer.echo(_shown(facts))
             for event in itertools.cycle(EVENTS):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stopped.wait(), every)
@@ -153,10 +156,12 @@ async def _serve(service: Simulator, every: float | None, missing: list[str]) ->
 
 def _shown(facts: dict[str, str | list[str]]) -> str:
     """Return the connection details, with lines to paste into a shell."""
-    rows = [
-        f"  {name:<13} {', '.join(value) if isinstance(value, list) else value}"
-        for name, value in facts.items()
-    ]
+    rows: list[str] = []
+    for name, value in facts.items():
+        words = value
+        if isinstance(value, list):
+            words = ", ".join(value)
+        rows.append(f"  {name:<13} {words}")
     lines = [
         "The embedded service is running; press Ctrl-C to stop.",
         *rows,

@@ -128,9 +128,10 @@ def _labels_in(words: Iterable[str]) -> dict[str, str]:
     labels = dict[str, str]()
     for word in words:
         name, sign, value = word.partition("=")
-        if not sign or labels.setdefault(name, value) != value:
-            why = "has two values" if sign else "must be NAME=VALUE"
-            raise misuse(f"{word!r} {why}", "--label")
+        if not sign:
+            raise misuse(f"{word!r} must be NAME=VALUE", "--label")
+        if labels.setdefault(name, value) != value:
+            raise misuse(f"{word!r} has two values", "--label")
     if problems := problems_of(labels):
         raise misuse("; ".join(problems), "--label")
     return labels
@@ -196,10 +197,7 @@ async def report(
             await write_results(entries, jsonl)
         if failed is not None:
             await write_failed(entries, failed)
-        only_files = (
-            (jsonl or failed) is not None and html is None and not as_json.get()
-        )
-        if only_files:
+        if not _wants_report(html, jsonl, failed):
             return
         found = await report_of(entries, name_of(at.place), at.kind.name, at.profile)
     if html is not None:
@@ -240,6 +238,15 @@ async def watch(
         )
 
 
+def _wants_report(html: Path | None, *results: Path | None) -> bool:
+    """Return whether more is asked for than files of *results*."""
+    if html is not None:
+        return True
+    if as_json.get():
+        return True
+    return not any(results)
+
+
 async def workers(at: StoreOptions) -> None:
     """
     List the processes that send: `invsvc KIND workers "postgresql://db.example/orders"`.
@@ -277,9 +284,9 @@ async def retry(
     Exits with 1 if keys are given, and none of them was marked.  Why one was not is said of each.
     """
     if not (keys or verdict):
-        raise misuse(
-            "give keys" if "verdict" in at.kind.lacks else "give keys or --verdict"
-        )
+        if "verdict" in at.kind.lacks:
+            raise misuse("give keys")
+        raise misuse("give keys or --verdict")
     from invsvc_async.durable.entries import reopen_all
 
     wanted = _retried_verdicts(verdict or ())
@@ -418,9 +425,8 @@ async def drop(
     dropped = list[str]()
     missed = list[str]()
     why = "there is no such write, or it may have been sent and has no verdict yet"
-    why += (
-        ", or it is finished: its input would send it again" if at.kind is BATCH else ""
-    )
+    if at.kind is BATCH:
+        why += ", or it is finished: its input would send it again"
     async with at.opened() as entries:
         for key in dict.fromkeys(keys):
             if await entries.drop(await entries.named(key)):

@@ -62,13 +62,13 @@ class Credentials:
     def header(self) -> Mapping[str, str]:
         """Return the shared header from a file or the environment; empty if there is none."""
         text = _text_in(self.shared_header_file, "INVSVC_SHARED_HEADER").strip()
-        name, equals, value = text.partition("=")
-        if text and not (equals and name and value):
-            del text, name, value
-            raise misuse("must be NAME=VALUE", "--shared-header-file")
-        if name:
+        if not text:
+            return {}
+        name, _, value = text.partition("=")
+        if name and value:
             return {name: value}
-        return {}
+        del text, name, value
+        raise misuse("must be NAME=VALUE", "--shared-header-file")
 
 
 def _text_in(file: Path | None, variable: str) -> str:
@@ -161,11 +161,12 @@ async def _send(
     sent: list[EventDelivery] = []
     bodies: dict[int, WireObject] = {}
     for turn in turns:
-        event, settings = (
-            (bodies[turn], again) if turn in bodies else (events[turn], first)
-        )
+        if turn in bodies:
+            delivery = service.deliver(bodies[turn], **again)
+        else:
+            delivery = service.deliver(events[turn], **first)
         try:
-            sent.append(await service.deliver(event, **settings))
+            sent.append(await delivery)
         except ValueError as error:
             raise misuse(str(error), "--set") from None
         bodies.setdefault(turn, loads(sent[-1].body))

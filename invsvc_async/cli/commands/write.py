@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 from codecs import BOM_UTF8
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
@@ -50,6 +50,7 @@ from invsvc_async.storage.private_file import open_private, write_private
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from invsvc_async.cli.secrets_file import SecretsFile
     from invsvc_async.client import Client
     from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
@@ -262,6 +263,17 @@ async def _finish(
     return code
 
 
+def _secrets_file(
+    write: Write[Any], path: Path
+) -> AbstractAsyncContextManager[SecretsFile | None]:
+    """Return the file for the secret of *write*; ``None`` stands for it if it makes no webhook."""
+    if write.intent.operation != "webhooks.create":
+        return nullcontext()
+    from invsvc_async.cli.secrets_file import SecretsFile
+
+    return SecretsFile(path)
+
+
 async def _sent(
     write: Write[Any],
     client: Client,
@@ -270,11 +282,8 @@ async def _sent(
     known: list[Outcome[Any]],
 ) -> tuple[Outcome[Any], JournalError | None]:
     """Send *write*, append the outcome to *known*, and store the secret; return an error of storing it."""
-    from invsvc_async.cli.secrets_file import SecretsFile
-
-    may_have_secret = write.intent.operation == "webhooks.create"
     # Opened before the write is sent.
-    async with SecretsFile(secrets_to) if may_have_secret else nullcontext() as secrets:
+    async with _secrets_file(write, secrets_to) as secrets:
         with waiting.shown(client):
             outcome = await write.outcome()
         known.append(outcome)

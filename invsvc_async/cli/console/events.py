@@ -95,12 +95,14 @@ class EventConsole:
         if query.get("state") and wanted is None:
             raise ValueError(NOT_OFFERED)
         found = [*await self._store.events(state=wanted, limit=limit + 1)]
-        words = f"more than the first {limit:,} are not shown"
+        words = f"{len(found):,} in all"
+        if len(found) > limit:
+            words = f"more than the first {limit:,} are not shown"
         return {
             "table": plain_table(events_table(found[:limit])),
             "names": [str(event.id) for event in found[:limit]],
             "states": [event.state for event in found[:limit]],
-            "words": words if len(found) > limit else f"{len(found):,} in all",
+            "words": words,
         }
 
     async def _show(self, number: int) -> WireObject:

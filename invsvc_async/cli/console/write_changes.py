@@ -234,10 +234,15 @@ def _finding_in(asked: Mapping[str, object]) -> Resolution:
     is_applied = asked.get("applied")
     if not isinstance(is_applied, bool):
         raise ValueError("Say whether it was applied.")  # noqa: TRY004 - of a request
-    because = str(asked.get("because") or "")
-    by = str(asked.get("by") or "") or None
-    made = str(asked.get("of") or "")
+    because = _text_in(asked, "because")
+    by = _text_in(asked, "by") or None
+    made = _text_in(asked, "of")
     applied: bool | str = is_applied
     if is_applied and made:
         applied = made
     return resolution(applied, because, by)
+
+
+def _text_in(asked: Mapping[str, object], name: str) -> str:
+    """Return the text called *name*; it is empty if the page has sent none."""
+    return str(asked.get(name) or "")

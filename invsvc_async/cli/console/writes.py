@@ -68,12 +68,14 @@ class WriteConsole:
 
     def _about(self) -> WireObject:
         views = ["list", "report", "watch"]
+        if self._entries.store.is_shared:
+            views.append("workers")
         return {
             "kind": self._kind.name,
             "name": visible_texts([name_of(self._at.place)])[0],
             "states": ["", *STATES],
             "limits": [*LIMITS],
-            "views": [*views, "workers"] if self._entries.store.is_shared else views,
+            "views": views,
             "changes": BUTTONS,
         }
 
@@ -129,9 +131,9 @@ def _plain_group(group: Group) -> WireObject:
     }
     plain: WireObject = dict(zip(told, visible_texts(told.values()), strict=True))
     plain["count"] = group.count
-    plain["command"] = (
-        None if group.command is None else visible_texts([group.command])[0]
-    )
+    plain["command"] = None
+    if group.command is not None:
+        plain["command"] = visible_texts([group.command])[0]
     plain["writes"] = [
         visible_texts([each.key, f"{each.operation}: {words_of(each)}"])
         for each in group.results[:_SHOWN]
