@@ -18,6 +18,7 @@ from invsvc_async import settings
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.api.parameters import is_below_base, is_segment
 from invsvc_async.codec import envelope
+from invsvc_async.codec.exact_json import loads_text
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -97,7 +98,7 @@ def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
             f"not {what}: the text is longer than {LONGEST} characters"
         )
     try:
-        plain = envelope.loads(text.encode() if isinstance(text, str) else text)
+        plain = loads_text(text)
     except (InvsvcError, UnicodeEncodeError) as error:
         raise InvalidRequestError(
             f"not {what}: the text is damaged or truncated"
