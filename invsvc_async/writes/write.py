@@ -445,7 +445,7 @@ class Write(
         changed = replace(self._spec, **changes)
         if self._keep_lost:
             return Write(changed, on_lost_secret="keep")
-        return Write(changed, on_lost_secret="raise")
+        return Write(changed)
 
     async def _run_keyed(self) -> Driver[T_co]:
         """Run the one write under the key, and return the run that has the verdict."""
