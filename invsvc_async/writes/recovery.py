@@ -185,8 +185,6 @@ class Recovery:
 
     async def _settle(self, intent: Intent) -> AnyOutcome:
         """Settle *intent* by reads, once no other run of it is under way."""
-        journal = self._journal
-
         driver = run_of(
             self._view,
             intent,
@@ -198,7 +196,7 @@ class Recovery:
             await driver.drive()
         outcome = driver.outcome()
         if driver.ended_elsewhere:  # so this run did not store it
-            await journal.settled(outcome)
+            await self._journal.settled(outcome)
         return outcome
 
 
