@@ -760,9 +760,7 @@ def _is_out_of_time(known: Known) -> bool:
 
 def _has_waited_for_deadline(known: Known) -> bool:
     """Return whether the last event is the end of a wait that began before the deadline."""
-    if not isinstance(known.last, Tick):
-        return False
-    if len(known.history) < 2:
+    if not isinstance(known.last, Tick) or len(known.history) < 2:
         return False
     before_the_wait = known.history[-2]
     return time_of(before_the_wait) <= known.deadline
@@ -862,11 +860,9 @@ def done(
 
 def _end_of_windows(known: Known) -> float | None:
     """Return when all settle windows are over, if there are any."""
-    if not known.in_doubt:
-        return None
-    if not known.windows.sends:
-        return None
-    return known.windows.over
+    if known.in_doubt and known.windows.sends:
+        return known.windows.over
+    return None
 
 
 def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:

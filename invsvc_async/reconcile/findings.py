@@ -884,7 +884,9 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
         return CannotTell(reason, cause="perhaps undone")
     if not _leaves_trace(known, reading, wanted, baseline):
         return _without_trace(known, reading, wanted)
-    return _too_long_ago(known) if decayed(known, reading) else Absent()
+    if decayed(known, reading):
+        return _too_long_ago(known)
+    return Absent()
 
 
 def _is_as_baseline(

@@ -16,6 +16,7 @@ from invsvc_async.reconcile.compare import (
     tidied,
     url_key,
 )
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import KINDS
 
 
@@ -31,6 +32,13 @@ def test_same(one, other):
     """Numbers are compared by value, objects without order, lists with order."""
     assert same(one, other)
     assert same(other, one)
+
+
+def test_texts_of_other_classes():
+    """A member of an enumeration equals its text."""
+    assert same(Verdict.APPLIED, "applied")
+    assert same("applied", Verdict.APPLIED)
+    assert not same(Verdict.APPLIED, "unknown")
 
 
 @pytest.mark.parametrize(
