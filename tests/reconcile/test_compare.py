@@ -18,6 +18,7 @@ from invsvc_async.reconcile.compare import (
 )
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import KINDS
+from invsvc_async.settings import ReconcilePolicy
 
 
 @pytest.mark.parametrize(
@@ -284,3 +285,13 @@ def test_id_in_an_answer(shown, asked, another):
     """It is another one's unless it is the same, in any spelling; one that is no text says nothing."""
     assert names_another(shown, {"id": asked}) is another
     assert not names_another(shown, {})
+
+
+def test_states_that_are_no_objects():
+    """What is no object is like no create, and may hide a draft."""
+    hides = KINDS["update of a journey"].thing.hides
+
+    assert KINDS["create of a webhook"].alike(None) is None
+    assert hides is not None
+    assert hides(ReconcilePolicy(), None)
+    assert not hides(ReconcilePolicy(journey_reads_show_drafts=True), None)
