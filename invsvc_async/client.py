@@ -18,7 +18,7 @@ from typing import (
     Unpack,
     cast,
 )
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -58,7 +58,7 @@ from invsvc_async.writes.register import WriteRegister
 
 if TYPE_CHECKING:
     import ssl as tls
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
     from decimal import Decimal
     from pathlib import Path
     from types import TracebackType
@@ -773,26 +773,35 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
         raise ConfigurationError(
             "base_url: is not a URL. Check its host and port."
         ) from None
-    path = parts.path.rstrip("/")
-    is_local = re.fullmatch(LOOPBACK, host or "") is not None
-    has_path_of_version = re.search(_VERSION, path) is not None
-    is_exposed = parts.scheme == "http" and not (allow_insecure_http or is_local)
-    problems: dict[str, object] = {
-        "must start with https:// (or http://) and name a host": parts.scheme
-        not in _SCHEMES
-        or not host,
-        "must not contain credentials (pass ApiKey(…) instead)": parts.username
-        or parts.password,
-        "must not have a query or fragment": not {"?", "#"}.isdisjoint(text),
-        "must end in the version segment, such as https://host.example/v2": not has_path_of_version,
-        "is plain http to another machine (use https, or allow_insecure_http=True)": is_exposed,
-        "contains a space or control character": re.search(r"[\x00-\x20\x7f]", text),
-    }
-    wrong = [reason for reason, found in problems.items() if found]
+    wrong = [*_problems_of_url(text, parts, allow_insecure_http=allow_insecure_http)]
     if wrong:
         raise ConfigurationError(f"base_url: {'; '.join(wrong)}")
-    netloc = f"[{host}]" if host and ":" in host else host
-    return f"{parts.scheme}://{netloc}{f':{port}' if port else ''}{path}"
+    if host and ":" in host:
+        host = f"[{host}]"
+    place = f"{parts.scheme}://{host}"
+    if port:
+        place += f":{port}"
+    return place + parts.path.rstrip("/")
+
+
+def _problems_of_url(
+    text: str, parts: SplitResult, *, allow_insecure_http: bool
+) -> Iterator[str]:
+    """Yield what is wrong with the base URL *text*, whose *parts* are given."""
+    host = parts.hostname
+    if parts.scheme not in _SCHEMES or not host:
+        yield "must start with https:// (or http://) and name a host"
+    if parts.username or parts.password:
+        yield "must not contain credentials (pass ApiKey(…) instead)"
+    if not {"?", "#"}.isdisjoint(text):
+        yield "must not have a query or fragment"
+    if not re.search(_VERSION, parts.path.rstrip("/")):
+        yield "must end in the version segment, such as https://host.example/v2"
+    is_local = re.fullmatch(LOOPBACK, host or "") is not None
+    if parts.scheme == "http" and not (allow_insecure_http or is_local):
+        yield "is plain http to another machine (use https, or allow_insecure_http=True)"
+    if re.search(r"[\x00-\x20\x7f]", text):
+        yield "contains a space or control character"
 
 
 def _checked(view: ClientOptions) -> ClientOptions:
@@ -813,14 +822,14 @@ def _checked(view: ClientOptions) -> ClientOptions:
 
 
 def _journal(given: str | Path | Journal | None) -> Journal | None:
-    if given is None or (
-        not isinstance(given, (str, PathLike)) and hasattr(given, "sending")
-    ):
-        return given
-    if not isinstance(given, (str, PathLike)):
-        raise ConfigurationError(
-            f"journal: must be a path, postgresql://… or a Journal, not a {type(given).__name__}."
-        )
-    from invsvc_async.durable.journal import ClientJournal
+    if given is None:
+        return None
+    if isinstance(given, (str, PathLike)):
+        from invsvc_async.durable.journal import ClientJournal
 
-    return ClientJournal(given)
+        return ClientJournal(given)
+    if hasattr(given, "sending"):
+        return given
+    raise ConfigurationError(
+        f"journal: must be a path, postgresql://… or a Journal, not a {type(given).__name__}."
+    )

@@ -109,14 +109,19 @@ def _retried(
     cls: type[T], content: bytes, allowed: int, refusal: Exception
 ) -> tuple[T, int]:
     """Decode an item that was rejected with *refusal*, and return the oddities that must be allowed."""
-    for more in (
-        (UNKNOWN, MISSING, UNKNOWN | MISSING) if _OF_FIELDS in str(refusal) else ()
-    ):
+    for more in _to_be_allowed(refusal):
         with suppress(*UNREADABLE):
             return _decoder_of(cls, allowed | more)(content), allowed | more
     from invsvc_async.codec.decode_lenient import structure_item
 
     return structure_item(cls, salvage(content)), allowed
+
+
+def _to_be_allowed(refusal: Exception) -> tuple[int, ...]:
+    """Return the oddities that an item may have which was rejected with *refusal*."""
+    if _OF_FIELDS in str(refusal):
+        return UNKNOWN, MISSING, UNKNOWN | MISSING
+    return ()
 
 
 @once
@@ -145,11 +150,10 @@ def _mirror_of(cls: type[Model], allowed: int) -> type[msgspec.Struct]:
         if field.nullable:
             hint |= None
         lacking = field.nullable or allowed & MISSING
-        fields.append(
-            (field.name, hint | UnsetType, msgspec.UNSET)
-            if lacking
-            else (field.name, hint)
-        )
+        if lacking:
+            fields.append((field.name, hint | UnsetType, msgspec.UNSET))
+        else:
+            fields.append((field.name, hint))
     return msgspec.defstruct(
         f"{cls.__name__}Mirror",
         fields,
@@ -241,28 +245,34 @@ class _Code:
             return f"{self.name(known.get)}({given}, {given})"
         if hint in _CONVERTED:
             return _CONVERTED[hint].format(given)
-        is_mapping = get_origin(hint) is Mapping
+        if get_origin(hint) is Mapping:
+            return self.convert_members(get_args(hint)[1], given, place, indent)
+        return self.convert_items(get_args(hint)[0], given, place, indent)
+
+    def convert_members(self, hint: Any, given: str, place: str, indent: int) -> str:
+        """Write how the mapping *given* is converted, whose values have the type *hint*."""
         made = self.name()
         at = self.name()
         each = self.name()
-        self.write(indent, f"{made} = {'{}' if is_mapping else '[]'}")
-        if is_mapping:
-            pairs = f"{at}, {each} in {given}.items()"
+        self.write(indent, f"{made} = {{}}")
+        self.write(indent, f"for {at}, {each} in {given}.items():")
+        found = self.convert(hint, each, f"{place}, {at}", indent + 1)
+        self.write(indent + 1, f"{made}[{at}] = {found}")
+        return made
+
+    def convert_items(self, hint: Any, given: str, place: str, indent: int) -> str:
+        """Write how the array *given* is converted, whose items have the type *hint*."""
+        made = self.name()
+        at = self.name()
+        each = self.name()
+        self.write(indent, f"{made} = []")
+        is_kept = self.allowed & UNKNOWN
+        if is_kept:
+            self.write(indent, f"for {at}, {each} in enumerate({given}):")
         else:
-            is_kept = self.allowed & UNKNOWN
-            if is_kept:
-                pairs = f"{at}, {each} in enumerate({given})"
-            else:
-                pairs = f"{each} in {given}"
-        self.write(indent, f"for {pairs}:")
-        inner = get_args(hint)[1 if is_mapping else 0]
-        found = self.convert(inner, each, f"{place}, {at}", indent + 1)
-        self.write(
-            indent + 1,
-            f"{made}[{at}] = {found}" if is_mapping else f"{made}.append({found})",
-        )
-        if is_mapping:
-            return made
+            self.write(indent, f"for {each} in {given}:")
+        found = self.convert(hint, each, f"{place}, {at}", indent + 1)
+        self.write(indent + 1, f"{made}.append({found})")
         return f"tuple({made})"
 
 

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from invsvc_async.codec.decode_fast import decode, decode_all, decode_one
 from invsvc_async.codec.envelope import Envelope, EnvelopeMembers, split
-from invsvc_async.codec.exact_json import UNREADABLE, utc
+from invsvc_async.codec.exact_json import UNREADABLE, time_of
 from invsvc_async.codec.fields import blank_of, is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.models.common import Meta, Model
@@ -89,9 +89,7 @@ def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None)
     del given["success"]
     if is_model(model):  # not an alias or a type variable
         items = [structure(model, item) for item in items]
-    return cls(
-        items=tuple(items), timestamp=None if stamp is None else utc(stamp), **given
-    )
+    return cls(items=tuple(items), timestamp=time_of(stamp), **given)
 
 
 def with_meta(model: T, meta: Meta | None) -> T:
@@ -106,7 +104,7 @@ def meta_of(envelope: Envelope) -> Meta:
     blank = _BLANK_META()
     stamp = envelope.stamp
     blank.message = envelope.message
-    blank.timestamp = None if stamp is None else utc(stamp)
+    blank.timestamp = time_of(stamp)
     blank.request_id = envelope.request_id
     blank.status = envelope.status
     blank.headers = envelope.headers

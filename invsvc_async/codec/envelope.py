@@ -29,6 +29,7 @@ from invsvc_async.codec.exact_json import (
     is_array,
     is_object,
     loads,
+    time_of,
     utc,
     without_halves,
 )
@@ -168,9 +169,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def timestamp(self) -> datetime | None:
         """The time of the answer by the service's clock, aware, in UTC."""
-        if self.stamp is None:
-            return None
-        return utc(self.stamp)
+        return time_of(self.stamp)
 
     @property
     def data(self) -> Wire:
@@ -209,11 +208,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_cut(envelope: Envelope, shown: int) -> bool:
     """Return whether a list has more items than are *shown*, as its answer says."""
-    return (
-        envelope.has_more
-        or bool(envelope.next)
-        or (envelope.total_results or 0) > shown
-    )
+    if envelope.has_more:
+        return True
+    if envelope.next:
+        return True
+    return (envelope.total_results or 0) > shown
 
 
 def read_success(
@@ -325,8 +324,7 @@ def _unreadable(
     operation: str | None = None,
 ) -> errors.UnreadableResponseError:
     answer = f"the answer (HTTP {status})" if status else "the answer"
-    kind = (headers or {}).get("Content-Type") or "no content type"
-    found = f"{len(content)} bytes, {kind}" if content else "empty"
+    found = _size_and_kind(content, headers or {})
     lead = f"{operation}: " if operation else ""
     return errors.UnreadableResponseError(
         f"{lead}{answer} is not as the specification describes ({found}; {why})."
@@ -335,6 +333,14 @@ def _unreadable(
         status=status,
         raw=content,
     )
+
+
+def _size_and_kind(content: bytes, headers: Mapping[str, str]) -> str:
+    """Return what came in place of an answer, in a few words."""
+    if not content:
+        return "empty"
+    kind = headers.get("Content-Type") or "no content type"
+    return f"{len(content)} bytes, {kind}"
 
 
 def read_error(
@@ -350,9 +356,13 @@ def read_error(
     """
     body = _object(content)
     own = body.get("success") is False and isinstance(body.get("error"), dict)
-    said = body["error"] if own else body
+    if own:
+        said = body["error"]
+        code = _text(said.get("code"))
+    else:
+        said = body
+        code = _text(said.get("error"))
     stamp = _stamp(body.get("timestamp"))
-    code = _text(said.get("code" if own else "error"))
     message = _text(said.get("message"))
     is_raw = message is not None and body.keys() <= _OF_AUTHENTICATION
     return errors.service_error_class(status)(
@@ -360,7 +370,7 @@ def read_error(
         code=code,
         message=message,
         details=_details(said.get("details")),
-        timestamp=None if stamp is None else utc(stamp),
+        timestamp=time_of(stamp),
         headers=headers,
         raw=content,
         operation=operation,

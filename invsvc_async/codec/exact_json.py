@@ -78,6 +78,18 @@ def loads(content: bytes | Raw) -> Wire:
         ) from cause.with_traceback(None)  # its frames have the body
 
 
+def loads_text(text: str | bytes) -> Wire:
+    """
+    Decode JSON as :func:`loads`, from a text or from its UTF-8.
+
+    Raises:
+        UnicodeEncodeError: The text has a half of a surrogate pair.
+    """
+    if isinstance(text, str):
+        return loads(text.encode())
+    return loads(text)
+
+
 def salvage(content: bytes | Raw, depth: int = 8) -> Wire:
     """
     Decode as much of a JSON value as possible.  Parts that cannot be decoded stay ``Raw``.
@@ -107,9 +119,14 @@ def without_halves(content: bytes) -> bytes:
     """
     if len(content) > _SEARCHED or not re.search(_SURROGATE, content):
         return content
-    return re.sub(
-        _ESCAPE, lambda found: b"\\ufffd" if found["half"] else found[0], content
-    )
+    return re.sub(_ESCAPE, _without_half, content)
+
+
+def _without_half(escape: re.Match[bytes]) -> bytes:
+    """Return an *escape* as it is, or that of U+FFFD for a half of a pair."""
+    if escape["half"]:
+        return b"\\ufffd"
+    return escape[0]
 
 
 def holds_broken(plain: object) -> bool:
@@ -191,3 +208,10 @@ def utc(ms: int) -> datetime:
     if 0 <= ms < EXACT_UNTIL:
         return datetime.fromtimestamp(ms / 1000, UTC)
     return EPOCH + timedelta(milliseconds=ms)
+
+
+def time_of(stamp: int | None) -> datetime | None:
+    """Return the time of a *stamp* in epoch milliseconds, if there is one."""
+    if stamp is None:
+        return None
+    return utc(stamp)

@@ -49,9 +49,14 @@ def fields_of(cls: type[Model]) -> tuple[WireField, ...]:
 def _without_none(hint: Any) -> tuple[Any, bool]:
     if hint is Any:
         return hint, True
-    parts = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if not isinstance(hint, types.UnionType):
+        return hint, False
+    parts = get_args(hint)
     some = [part for part in parts if part is not type(None)]
-    return (some[0] if len(some) == 1 else some[0] | some[1]), len(some) < len(parts)
+    has_none = len(some) < len(parts)
+    if len(some) == 1:
+        return some[0], has_none
+    return some[0] | some[1], has_none
 
 
 def is_model(hint: Any) -> TypeGuard[type[Model]]:
@@ -61,7 +66,9 @@ def is_model(hint: Any) -> TypeGuard[type[Model]]:
 
 def enum_in(hint: Any) -> Mapping[str, str] | None:
     """Return the members of an open enum (``WebhookStatus | str``) by value; for other types, ``None``."""
-    first = get_args(hint)[0] if isinstance(hint, types.UnionType) else None
+    if not isinstance(hint, types.UnionType):
+        return None
+    first = get_args(hint)[0]
     if not (isinstance(first, type) and issubclass(first, StrEnum)):
         return None
     return {member.value: member for member in first}

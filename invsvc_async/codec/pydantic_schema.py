@@ -77,12 +77,14 @@ def core_schema_of(
         return made(validate(value))
 
     made_unless_it_is.__qualname__ = _title(cls, arguments)  # as errors show it
+    place = _place(cls)
+    if arguments:
+        place += f"[{', '.join(map(_place, arguments))}]"
     return core_schema.no_info_wrap_validator_function(
         made_unless_it_is,
         wire,
         serialization=_encoder(cls, source),
-        ref=_place(cls)
-        + (f"[{', '.join(map(_place, arguments))}]" if arguments else ""),
+        ref=place,
     )
 
 
@@ -121,8 +123,10 @@ def _encoder(
         else:
             plain = value._to_public(unstructure, full=full)
         if info.exclude_none:
-            is_of_source = cls is not None and isinstance(value, cls)
-            plain = _without_none(source if is_of_source else type(value), plain)
+            hint: Any = type(value)
+            if cls is not None and isinstance(value, cls):
+                hint = source
+            plain = _without_none(hint, plain)
         if info.include is None and info.exclude is None:
             return plain
         return other(plain)

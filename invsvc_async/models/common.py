@@ -133,8 +133,15 @@ def restore(
     model = cls.__new__(cls)
     for name, value in slots.items():
         object.__setattr__(model, name, value)
-    object.__setattr__(model, "extra", MappingProxyType(extra) if extra else NO_EXTRA)
+    object.__setattr__(model, "extra", _read_only(extra))
     return model
+
+
+def _read_only(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the unknown fields as a model has them."""
+    if extra:
+        return MappingProxyType(extra)
+    return NO_EXTRA
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
@@ -188,13 +195,13 @@ class Model(Portable):
     def _wire_types(cls, _arguments: tuple[Any, ...], /) -> dict[str, tuple[Any, bool]]:
         from invsvc_async.codec.fields import fields_of
 
-        return {
-            field.wire: (
-                field.type | None if field.nullable else field.type,
-                not field.nullable,
-            )
-            for field in fields_of(cls)
-        }
+        types: dict[str, tuple[Any, bool]] = {}
+        for field in fields_of(cls):
+            hint = field.type
+            if field.nullable:
+                hint |= None
+            types[field.wire] = hint, not field.nullable
+        return types
 
     @property
     def problems(self) -> tuple[FieldError, ...]:
@@ -203,12 +210,15 @@ class Model(Portable):
         if rest is not None and not isinstance(rest, Flaws):
             return ()  # decoded by the fast path, which allows none
         own = tuple(rest.problems.values()) if rest else ()
-        return own + tuple(
-            FieldError(f"$.{name}{path}{problem.address[1:]}", problem.raw, problem.why)
-            for field, name in wire_names(type(self)).items()
-            for path, model in _models_in(stored_value(self, field))
-            for problem in model.problems
-        )
+        return (*own, *self._problems_inside())
+
+    def _problems_inside(self) -> Iterator[FieldError]:
+        """Yield the problems of the items inside, by their addresses in this one."""
+        for field, name in wire_names(type(self)).items():
+            for path, model in _models_in(stored_value(self, field)):
+                for problem in model.problems:
+                    address = f"$.{name}{path}{problem.address[1:]}"
+                    yield FieldError(address, problem.raw, problem.why)
 
     def _problem(self, name: str) -> FieldError | None:
         problems = self._rest.problems if isinstance(self._rest, Flaws) else {}
@@ -263,7 +273,7 @@ class Model(Portable):
                 for name, value in _plain_at(rest).items()
                 if name not in known
             }
-            extra = MappingProxyType(found) if found else NO_EXTRA
+            extra = _read_only(found)
             object.__setattr__(self, "extra", extra)
             object.__setattr__(self, "_rest", None)
             return extra
@@ -333,4 +343,6 @@ def _models_in(value: object) -> Iterator[tuple[str, Model]]:
             (f".{name}", item)
             for name, item in cast("Mapping[str, object]", value).items()
         )
-    yield from ((path, item) for path, item in parts if isinstance(item, Model))
+    for path, item in parts:
+        if isinstance(item, Model):
+            yield path, item

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, get_type_hints, overload
 
 import attrs
@@ -41,15 +42,19 @@ class Items(Portable, Generic[T_co], Sequence[T_co]):  # noqa: PYI059 - an alias
 
     def _repr_html_(self) -> str:
         """Return a table with a column for each field that an item has."""
-        rows = [
-            dict(item.__rich_repr__()) if isinstance(item, Model) else {"value": item}
-            for item in self.items
-        ]
-        columns = list(dict.fromkeys(name for row in rows for name in row))
+        rows = [_row_of(item) for item in self.items]
+        columns = list(dict.fromkeys(chain.from_iterable(rows)))
         title = f"{type(self.items[0]).__name__}: {len(rows)}" if rows else "no items"
         return html_table(
             title, columns, ([row.get(name) for name in columns] for row in rows)
         )
+
+
+def _row_of(item: object) -> dict[str, object]:
+    """Return what a table shows of *item*, by column."""
+    if isinstance(item, Model):
+        return dict(item.__rich_repr__())
+    return {"value": item}
 
 
 @attrs.frozen(kw_only=True)

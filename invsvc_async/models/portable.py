@@ -190,9 +190,11 @@ class Portable:
             if is_required
         ]
         # Not of input: the service may leave out a field, and what was stored must be readable again.
-        if handler.mode == "serialization" and required:
+        if handler.mode != "serialization":
+            return made
+        if required:
             found["required"] = required
-        if handler.mode == "serialization" and cls._public:
+        if cls._public:
             found["properties"] = {
                 name: found["properties"][name] for name in cls._public
             }
@@ -220,17 +222,13 @@ class Portable:
                 continue
             with suppress(AttributeError):  # an absent field
                 value: object = object.__getattribute__(self, field.name)
-                yield (
-                    field.name,
-                    _Verbatim(field.repr(value)) if callable(field.repr) else value,
-                )
+                if callable(field.repr):
+                    value = _Verbatim(field.repr(value))
+                yield field.name, value
 
     def _repr_html_(self) -> str:
         """Return a table of what the repr shows, for notebooks."""
-        rows = (
-            (name, value if isinstance(value, str) or value is None else repr(value))
-            for name, value in self.__rich_repr__()
-        )
+        rows = ((name, _in_cell(value)) for name, value in self.__rich_repr__())
         return html_table(type(self).__name__, ("field", "value"), rows)
 
 
@@ -258,10 +256,10 @@ def _from_wire(cls: type[P], arguments: tuple[Any, ...], plain: object) -> P:
 
 
 def _from_json(cls: type[P], arguments: tuple[Any, ...], text: str | bytes) -> P:
-    from invsvc_async.codec.exact_json import loads
+    from invsvc_async.codec.exact_json import loads_text
 
     try:
-        plain = loads(text.encode() if isinstance(text, str) else text)
+        plain = loads_text(text)
     except (UnreadableResponseError, UnicodeEncodeError):
         raise InvalidRequestError(
             f"{cls.__name__}: the text is not valid JSON"
@@ -285,6 +283,13 @@ class _Verbatim(str):
         return str(self)
 
 
+def _in_cell(value: object) -> str | None:
+    """Return *value* as the cell of a table shows it: a text as it is, all else by its repr."""
+    if value is None or isinstance(value, str):
+        return value
+    return repr(value)
+
+
 def html_table(
     title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]
 ) -> str:
@@ -292,16 +297,18 @@ def html_table(
     from html import escape
 
     def text(value: object) -> str:
-        shown = "" if value is None else str(value)
-        return escape(
-            shown if len(shown) <= _LONGEST_CELL else f"{shown[:_LONGEST_CELL]}…"
-        )
+        if value is None:
+            return ""
+        shown = str(value)
+        if len(shown) > _LONGEST_CELL:
+            shown = f"{shown[:_LONGEST_CELL]}…"
+        return escape(shown)
 
-    head = "".join(f"<th>{text(name)}</th>" for name in columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{text(value)}</td>' for value in row)}</tr>"
-        for row in rows
-    )
+    def cells(tag: str, values: Iterable[object]) -> str:
+        return "".join(f"<{tag}>{text(value)}</{tag}>" for value in values)
+
+    head = cells("th", columns)
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return (
         f"<table><caption>{text(title)}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

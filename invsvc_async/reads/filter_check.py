@@ -37,14 +37,11 @@ def filters_of(
     operation: Operation, query: Mapping[str, str], names: ParameterNames
 ) -> dict[str, str]:
     """Return what *query* (wire names) asks for, by the parameters that can be checked on an item."""
-    given = {
-        row.name: query.get(wire_name(row, names) or "") for row in operation.parameters
-    }
-    filters = {
-        name: asked
-        for name, asked in given.items()
-        if asked is not None and name in _CHECKED
-    }
+    filters: dict[str, str] = {}
+    for row in operation.parameters:
+        asked = query.get(wire_name(row, names) or "")
+        if asked is not None and row.name in _CHECKED:
+            filters[row.name] = asked
     return filters | {
         name: asked for name, asked in query.items() if name.startswith(METADATA)
     }

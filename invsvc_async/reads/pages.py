@@ -211,14 +211,15 @@ class Pages(OnlyAsync, Generic[T]):
         asked = position.page
         with self._placed(position):
             meta = codec.meta_of(envelope)
+            number = envelope.page
+            if number is None:
+                number = asked  # for token_after
             page = Page(
                 items=codec.many(self._model, envelope),
                 next=envelope.next,
                 has_more=envelope.has_more,
                 total_results=envelope.total_results,
-                page=asked
-                if envelope.page is None
-                else envelope.page,  # for token_after
+                page=number,
                 per_page=envelope.per_page,
                 message=envelope.message,
                 timestamp=meta.timestamp,

@@ -104,9 +104,9 @@ def is_transient(error: BaseException) -> bool:
         if error.status == 429:
             return error.code == "rate_limit_exceeded" and error.retry_after is not None
         return error.status in _TRANSIENT
-    return isinstance(error, TransportError) and not isinstance(
-        error, UnreadableResponseError
-    )
+    if isinstance(error, UnreadableResponseError):
+        return False
+    return isinstance(error, TransportError)
 
 
 @attrs.define(eq=False)
@@ -177,29 +177,34 @@ class _RetriedRead:
 
     def _is_over(self, state: RetryCallState) -> bool:
         reads = self.view.reads
-        if (
-            state.attempt_number >= reads.attempts
-            or state.upcoming_sleep >= self._left()
-        ):
+        if state.attempt_number >= reads.attempts:
             return True
-        spent = self.view.core.retries_spent + (
-            reads.timeout_cost if self.timed_out else 1.0
-        )
+        if state.upcoming_sleep >= self._left():
+            return True
+        cost = 1.0
+        if self.timed_out:
+            cost = reads.timeout_cost
+        spent = self.view.core.retries_spent + cost
         if spent > reads.quota:
             return True
         self.view.core.retries_spent = spent
         return False
 
     def _give_up(self, state: RetryCallState) -> NoReturn:
-        left = self._left()
-        cut_short = (
-            state.attempt_number < self.view.reads.attempts
-            and state.upcoming_sleep >= left
-        )
-        is_out_of_time = cut_short and not self._retry_after()
-        if left <= 0 or is_out_of_time:
+        if self._was_cut_short(state):
             raise self._out_of_time() from self.failure
         raise self.failure or AssertionError  # tenacity gives up on failures only
+
+    def _was_cut_short(self, state: RetryCallState) -> bool:
+        """Return whether it ends for want of time: of its own, not of what a long Retry-After asks for."""
+        left = self._left()
+        if left <= 0:
+            return True
+        if state.attempt_number >= self.view.reads.attempts:
+            return False
+        if state.upcoming_sleep < left:
+            return False
+        return not self._retry_after()
 
     def _out_of_time(self) -> DeadlineExceededError:
         return DeadlineExceededError(

@@ -93,7 +93,9 @@ def sent_at_once(
     never_listed: bool,
 ) -> Send | None:
     """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
-    if not knows_clock or never_listed:
+    if not knows_clock:
+        return None
+    if never_listed:
         return None
     if kind.needs_baseline and not has_baseline:
         return None
@@ -105,7 +107,9 @@ def answered_at_once(history: History) -> Done | None:
     if len(history) != 1:
         return None
     only = history[0]
-    if not isinstance(only, Attempt) or only.value is not None:
+    if not isinstance(only, Attempt):
+        return None
+    if only.value is not None:
         return None  # what the answer holds belongs into the verdict
     if kind_of(only) == "applied":
         return ANSWERED

@@ -114,7 +114,9 @@ def _before_first_attempt(history: History) -> Event | None:
 
 def shows_list(event: Event | None, kind: WriteKind) -> TypeGuard[Reading]:
     """Return whether *event* is a reading that showed the list of what a create adds to."""
-    if not kind.creates or not isinstance(event, Reading):
+    if not kind.creates:
+        return False
+    if not isinstance(event, Reading):
         return False
     return isinstance(event.seen, list)
 

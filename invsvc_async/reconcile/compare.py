@@ -48,10 +48,14 @@ def same(one: Wire, other: Wire) -> bool:
             return False
         return all(map(same, one.values(), map(other.__getitem__, one)))
     if _is_list(one) and _is_list(other):
-        return len(one) == len(other) and all(map(same, one, other))
+        if len(one) != len(other):
+            return False
+        return all(map(same, one, other))
     if is_number(one) and is_number(other):
         return _exact(one) == _exact(other)
-    return isinstance(one, str) and isinstance(other, str) and one == other
+    if isinstance(one, str) and isinstance(other, str):
+        return one == other
+    return False
 
 
 def _is_list(value: Wire) -> bool:
@@ -105,13 +109,22 @@ def tidied(value: Wire) -> Wire:
     Numbers are rounded, too.
     """
     if isinstance(value, dict):
-        kept = {name: tidied(each) for name, each in value.items()}
-        return {name: each for name, each in kept.items() if each is not None} or None
+        return _tidied_members(value) or None
     if isinstance(value, (list, tuple)):
         return [tidied(each) for each in value]
     if isinstance(value, str):
         return value.strip() or None
     return rounded(value)
+
+
+def _tidied_members(value: dict[str, Wire]) -> dict[str, Wire]:
+    """Return the members of *value* that are stored, each as it is stored."""
+    kept: dict[str, Wire] = {}
+    for name, each in value.items():
+        stored = tidied(each)
+        if stored is not None:
+            kept[name] = stored
+    return kept
 
 
 def parts_of(value: Wire) -> int:
@@ -255,12 +268,26 @@ HOOK_FIELDS = ("url", "events", "description", "status")
 
 def same_hook_field(name: str, one: Wire, other: Wire) -> bool:
     """Return whether one field of two webhooks is equal.  An absent description equals an empty one."""
-    if name == "url" and isinstance(one, str) and isinstance(other, str):
-        return normal_url(one) == normal_url(other)
-    if name == "events" and _is_list(one) and _is_list(other):
-        return set(map(str, one)) == set(map(str, other))
+    if name == "url":
+        return _same_url(one, other)
+    if name == "events":
+        return _same_events(one, other)
     if name == "description":
         return same(one or "", other or "")
+    return same(one, other)
+
+
+def _same_url(one: Wire, other: Wire) -> bool:
+    """Return whether two URLs are equal in their normal form."""
+    if isinstance(one, str) and isinstance(other, str):
+        return normal_url(one) == normal_url(other)
+    return same(one, other)
+
+
+def _same_events(one: Wire, other: Wire) -> bool:
+    """Return whether two lists have the same events, in any order."""
+    if _is_list(one) and _is_list(other):
+        return set(map(str, one)) == set(map(str, other))
     return same(one, other)
 
 

@@ -211,7 +211,9 @@ def _first(known: Known) -> Decision:
 
 def _has_fresh_token(known: Known, last: Attempt) -> bool:
     """Return whether *last* was refused for its token, and the write has got its first new token."""
-    if last.status != 401 or not last.token_renewed:
+    if last.status != 401:
+        return False
+    if not last.token_renewed:
         return False
     return sum(each.token_renewed for each in known.attempts) == 1
 
@@ -237,7 +239,9 @@ def _before_first(known: Known) -> Decision:
     update, the baseline; for a create, the things that exist.
     """
     reader = _reader_in_spec(known)
-    if reader is None or not _must_read_first(known):
+    if reader is None:
+        return _send(known)
+    if not _must_read_first(known):
         return _send(known)
     read = Read(reader=reader, why="the state and the service's clock before the write")
     tries = known.readings
@@ -267,7 +271,9 @@ def _is_final(known: Known, reading: Reading) -> bool:
     """Return whether one more read would show no more than *reading* did."""
     if is_evidence(known, reading):
         return True
-    return reading.status in (401, 403) or no_such_read(known, reading)
+    if reading.status in (401, 403):
+        return True
+    return no_such_read(known, reading)
 
 
 def _send(known: Known) -> Send:
@@ -456,7 +462,9 @@ def _in_window(
     known: Known, finding: Finding | Partly, reading: Reading
 ) -> Done | None:
     """Return APPLIED if the write shows.  Nothing else counts while a settle window is open."""
-    if not isinstance(finding, Applied) or _needs_audit(known):
+    if not isinstance(finding, Applied):
+        return None
+    if _needs_audit(known):
         return None
     return shown(known, finding, reading)
 
@@ -482,7 +490,9 @@ def matches_under_way(known: Known, reading: Reading) -> bool:
     up, and its windows begin then.
     """
     changed_at = known.kind.changed_at
-    if not known.kind.shows_change or not is_evidence(known, reading):
+    if not known.kind.shows_change:
+        return False
+    if not is_evidence(known, reading):
         return False
     if not isinstance(find(known, reading), Holds):
         return False
@@ -534,7 +544,9 @@ def _after_failed_read(known: Known, reading: Reading) -> Done | None:
 def _is_refused_alike(known: Known, reading: Reading) -> bool:
     """Return whether the write and *reading* were refused alike, not by the service: as under a wrong URL."""
     refusal = known.refusal
-    if refusal is None or reading.own_envelope:
+    if refusal is None:
+        return False
+    if reading.own_envelope:
         return False
     return refusal.status == reading.status
 
@@ -682,8 +694,9 @@ def _needs_audit(known: Known) -> bool:
     """
     if len(known.windows.sends) < 2:
         return False
-    is_own_create = known.intent.reader is not None and known.method == "POST"
-    return known.kind.creates or is_own_create
+    if known.kind.creates:
+        return True
+    return known.intent.reader is not None and known.method == "POST"
 
 
 def _shown_by_earlier_event(known: Known) -> Done | None:
@@ -791,15 +804,19 @@ def _due(known: Known) -> float:
 
 def _first_due(known: Known) -> float:
     """Return when the first settling read is due: at once, but for a pause after what never left."""
-    last = known.attempts[-1] if known.attempts else None
-    if last is None or last.end is not End.NOT_SENT:
+    if not known.attempts:
+        return known.now
+    last = known.attempts[-1]
+    if last.end is not End.NOT_SENT:
         return known.now
     return last.ended + NOT_SENT_PAUSES[min(known.unsent, len(NOT_SENT_PAUSES)) - 1]
 
 
 def _shows_as_wanted(known: Known, reading: Reading) -> bool:
     """Return whether *reading* shows the wanted state, which may be older than the write."""
-    return is_evidence(known, reading) and isinstance(find(known, reading), Holds)
+    if not is_evidence(known, reading):
+        return False
+    return isinstance(find(known, reading), Holds)
 
 
 def _reader(known: Known) -> str | None:
@@ -833,14 +850,19 @@ def done(
     evidence = Evidence(
         basis=basis,
         read_at=None if reading is None else reading.started,
-        window_until=known.windows.over
-        if known.in_doubt and known.windows.sends
-        else None,
+        window_until=_end_of_windows(known),
         candidates=candidates,
         duplicates=duplicates,
         cause=cause,
     )
     return Done(verdict=verdict, reason=reason, value=value, evidence=evidence)
+
+
+def _end_of_windows(known: Known) -> float | None:
+    """Return when all settle windows are over, if there are any."""
+    if known.in_doubt and known.windows.sends:
+        return known.windows.over
+    return None
 
 
 def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:

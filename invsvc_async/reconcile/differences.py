@@ -142,8 +142,9 @@ def is_part(fields: Iterable[Field]) -> bool:
     if any(field.shows in ("unclear", "foreign") for field in fields):
         return False
     shown = {field.shows for field in fields if field.was_changed}
-    shows_write = "as sent" in shown or "other words" in shown
-    return shows_write and "as before" in shown
+    if "as before" not in shown:
+        return False
+    return "as sent" in shown or "other words" in shown
 
 
 def digest(wanted: Iterable[str], seen: Mapping[str, Wire]) -> str:
@@ -199,11 +200,18 @@ def _shown_segment(found: re.Match[str]) -> str:
     segment = found[0]
     if len(segment) < _SHORTEST_TOKEN:
         return segment
-    is_word = segment.isascii() and segment[1:] == segment[1:].lower()
-    has_digits = any(map(str.isdigit, segment))
-    if is_word and not has_digits and len(segment) < _LONGEST_WORD:
+    if _is_word(segment):
         return segment
     return "…"
+
+
+def _is_word(segment: str) -> bool:
+    """Return whether *segment* is like a word: short, ASCII, no digits, a capital only at its start."""
+    if len(segment) >= _LONGEST_WORD:
+        return False
+    if any(map(str.isdigit, segment)):
+        return False
+    return segment.isascii() and segment[1:] == segment[1:].lower()
 
 
 def _counts(value: dict[str, Wire]) -> str:

@@ -60,7 +60,9 @@ def _told_attempt(attempt: Attempt) -> str:
     error = attempt.error
     took = f"after {attempt.ended - attempt.started:.3f} s"
     if attempt.end is End.NOT_SENT:
-        return f"not sent: {error.message if error else 'no byte left'}"
+        if error:
+            return f"not sent: {error.message}"
+        return "not sent: no byte left"
     if attempt.end is End.LOST:
         lost = f"sent, answer lost {took}"
         if error:
@@ -131,8 +133,9 @@ def replay(intent: Intent, history: History) -> list[tuple[Event | None, Decisio
     is_resumed = bool(history) and isinstance(history[0], Resumed)
     begun = 1 if is_resumed else 0
     for length in range(begun, len(history) + 1):
-        decision = decide(Known(operation, intent, history[:length]))
-        steps.append((history[length - 1] if length else None, decision))
+        known = Known(operation, intent, history[:length])
+        decision = decide(known)
+        steps.append((known.last, decision))
         if isinstance(decision, Done):
             break
     return steps

@@ -169,7 +169,9 @@ class Known:
     @cached_property
     def in_doubt(self) -> bool:
         """Whether any send was ambiguous."""
-        return self._has_carried or any(kind in AMBIGUOUS for kind in self.kinds)
+        if self._has_carried:
+            return True
+        return any(kind in AMBIGUOUS for kind in self.kinds)
 
     @property
     def _has_carried(self) -> bool:
@@ -204,7 +206,9 @@ class Known:
         """The refusal of the last send, if a send may have taken effect before it."""
         if self.attempts:
             return refusal_of(self.attempts[-1])
-        last = self.intent.sent[-1].end if self.intent.sent else None
+        if not self.intent.sent:
+            return None
+        last = self.intent.sent[-1].end
         return None if last is None else last.refusal
 
     @cached_property
@@ -236,7 +240,9 @@ class Known:
         """The state before the first send, in wire form, if it can be compared; else ``None``."""
         before = self.state_before.state or None
         hides = self.kind.thing.hides
-        if before is None or hides is None:
+        if before is None:
+            return None
+        if hides is None:
             return before
         # Such a state hides what is written, as a published journey hides its draft.
         return None if hides(self.policy, before) else before
@@ -251,7 +257,9 @@ class Known:
         """
         before = self.state_before.state
         is_absent = isinstance(before, dict) and not before
-        return is_absent and self.policy.reads_lag == 0
+        if not is_absent:
+            return False
+        return self.policy.reads_lag == 0
 
     @cached_property
     def current_from(self) -> float:

@@ -96,8 +96,10 @@ def is_evidence(known: Known, reading: Reading) -> bool:
         return False
     if reading.status == 404:
         return known.kind.gone_is_evidence
+    if reading.status != 200:
+        return False
     shape = list if known.kind.creates else dict
-    return reading.status == 200 and isinstance(reading.seen, shape)
+    return isinstance(reading.seen, shape)
 
 
 def find(known: Known, reading: Reading) -> Finding | Partly:
@@ -151,7 +153,9 @@ def no_such_read(known: Known, reading: Reading) -> bool:
 
     It may lack one that the specification does not list.
     """
-    if reading.finding is not None or not known.kind.may_lack_read:
+    if reading.finding is not None:
+        return False
+    if not known.kind.may_lack_read:
         return False
     if reading.status not in _NOT_THERE:
         return False
@@ -259,7 +263,9 @@ def _has_changed_since_baseline(
             return False  # a read that lags
         if placed == "before":
             return False  # a change by somebody else
-        return placed == "band" or _is_current(known, reading)
+        if placed == "band":
+            return True
+        return _is_current(known, reading)
     if not _is_current(known, reading):
         return False
     return not _same_fields(kind, baseline, wanted, _names_in(wanted, baseline))
@@ -308,12 +314,13 @@ def _shows_part(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
 
 def _may_show_write(kind: WriteKind, field: Field) -> bool:
     """Return whether *field* may show the write, and shows another value than before."""
-    if not field.was_changed or field.shows not in OF_THE_WRITE:
+    if not field.was_changed:
         return False
-    was_so_before = field.was_known and kind.thing.same_field(
-        field.name, field.before, field.shown
-    )
-    return not was_so_before
+    if field.shows not in OF_THE_WRITE:
+        return False
+    if not field.was_known:
+        return True
+    return not kind.thing.same_field(field.name, field.before, field.shown)
 
 
 def _was_changed_since(
@@ -376,8 +383,9 @@ def _shows_change(
 def _may_have_time_of_write(fields: Iterable[Field]) -> bool:
     """Return whether a part of the write may have the time of the last change, beside foreign values."""
     shown = {field.shows for field in fields if field.was_changed}
-    may_show_write = not shown.isdisjoint({*OF_THE_WRITE, "unclear"})
-    return "foreign" in shown and may_show_write
+    if "foreign" not in shown:
+        return False
+    return not shown.isdisjoint({*OF_THE_WRITE, "unclear"})
 
 
 def _is_foreign_since(
@@ -579,8 +587,9 @@ def _matched(
     # may be, the duplicates are None: it is not known whether there are any.  () says that there are none.
     has_none_left = len(in_time) == len(recognised)
     has_one_for_each_send = len(in_time) == len(known.windows.sends)
-    are_all_found = has_none_left or has_one_for_each_send
-    return Applied(first, duplicates=tuple(others) if are_all_found else None)
+    if has_none_left or has_one_for_each_send:
+        return Applied(first, duplicates=tuple(others))
+    return Applied(first, duplicates=None)
 
 
 def _is_made_in_time(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
@@ -623,7 +632,9 @@ def _is_recognised(known: Known, item: Wire) -> TypeGuard[dict[str, Wire]]:
 def _is_found_alike(known: Known, item: dict[str, Wire]) -> bool:
     """Return whether *item* has the URL of this create (the field by which creates are found), or none."""
     found_by = known.kind.alike(item)
-    return found_by is None or found_by == known.kind.alike(known.intent.body)
+    if found_by is None:
+        return True
+    return found_by == known.kind.alike(known.intent.body)
 
 
 def _tagged_text(known: Known, item: dict[str, Wire]) -> str:
@@ -692,9 +703,9 @@ def _may_be_made_of(kind: WriteKind, name: str, sent: Wire, shown: Wire) -> bool
     """Return whether a service may show *sent* as *shown*.  It may leave out whatever is not the place."""
     if shown is None and name != kind.found_by:
         return True
-    return kind.thing.same_field(name, sent, shown) or kind.thing.is_made_of(
-        name, sent, shown
-    )
+    if kind.thing.same_field(name, sent, shown):
+        return True
+    return kind.thing.is_made_of(name, sent, shown)
 
 
 def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
@@ -802,7 +813,9 @@ def _is_in_time(known: Known, sends: list[SendTimes], made_at: Wire) -> bool:
     """
     ends = [send.ended_by + send.window for send in sends if send.ended_by is not None]
     has_unknown_end = len(ends) < len(sends)
-    if has_unknown_end or not is_time(made_at):
+    if has_unknown_end:
+        return True
+    if not is_time(made_at):
         return True
     latest = max(ends, default=-inf)
     return float(made_at) / 1000 <= latest + known.policy.clock_slack
@@ -827,7 +840,9 @@ def _may_be_forgotten(known: Known, made_at: Wire) -> bool:
     forgotten_until = known.strangers.forgotten_until
     if forgotten_until is None:
         return False
-    return not is_time(made_at) or made_at <= forgotten_until
+    if not is_time(made_at):
+        return True
+    return made_at <= forgotten_until
 
 
 # --- An update of what shows no such time
@@ -869,7 +884,9 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
         return CannotTell(reason, cause="perhaps undone")
     if not _leaves_trace(known, reading, wanted, baseline):
         return _without_trace(known, reading, wanted)
-    return _too_long_ago(known) if decayed(known, reading) else Absent()
+    if decayed(known, reading):
+        return _too_long_ago(known)
+    return Absent()
 
 
 def _is_as_baseline(

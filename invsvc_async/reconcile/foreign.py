@@ -104,7 +104,9 @@ def names(sent: Wire, shown: Wire) -> bool:
         return False
     ours = {letters(each) for each in ours} - {""}
     theirs = {letters(each) for each in theirs} - {""}
-    return bool(ours and theirs) and ours.isdisjoint(theirs)
+    if not ours or not theirs:
+        return False
+    return ours.isdisjoint(theirs)
 
 
 def _texts_in(items: Wire) -> set[str]:
@@ -119,7 +121,9 @@ def graph(sent: Wire, shown: Wire) -> bool:
 
 
 def _ids_of_nodes(value: Wire) -> list[Wire]:
-    nodes = value.get("nodes") if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return []
+    nodes = value.get("nodes")
     if not isinstance(nodes, (list, tuple)):
         return []
     return [node.get("id") for node in nodes if isinstance(node, dict)]

@@ -18,6 +18,7 @@ from invsvc_async import settings
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.api.parameters import is_below_base, is_segment
 from invsvc_async.codec import envelope
+from invsvc_async.codec.exact_json import loads_text
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -34,6 +35,8 @@ from invsvc_async.reconcile.intent import Intent
 from invsvc_async.reconcile.kinds import kind_of_write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cattrs import Converter
 
     from invsvc_async.api.operations import Operation
@@ -95,7 +98,7 @@ def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
             f"not {what}: the text is longer than {LONGEST} characters"
         )
     try:
-        plain = envelope.loads(text.encode() if isinstance(text, str) else text)
+        plain = loads_text(text)
     except (InvsvcError, UnicodeEncodeError) as error:
         raise InvalidRequestError(
             f"not {what}: the text is damaged or truncated"
@@ -297,10 +300,7 @@ def _converter() -> Converter:
     special: dict[type[Any], dict[str, Any]] = {
         settings.ReconcilePolicy: {
             "journey_reader": override(
-                struct_hook=_reader,
-                unstruct_hook=lambda reader: (
-                    settings.JOURNEY_READER if callable(reader) else reader
-                ),
+                struct_hook=_reader, unstruct_hook=_reader_to_wire
             )
         },
         settings.Timeouts: {},
@@ -314,12 +314,7 @@ def _converter() -> Converter:
         )
         unstructure: Any = make_dict_unstructure_fn(cls, converter, **fields)
         # What is of the class already stays: journals keep what many intents share.
-        converter.register_structure_hook(
-            cls,
-            lambda value, of, make=structure: (
-                value if type(value) is of else make(value, of)
-            ),  # type: ignore[misc]
-        )
+        converter.register_structure_hook(cls, _unless_it_is(structure))
         converter.register_unstructure_hook(cls, unstructure)
     configure_tagged_union(_EVENT, converter, _tag, "event")
     return converter
@@ -345,12 +340,30 @@ def _number(value: Any, _: object) -> float:  # Any: a Decimal or an int of the 
     return number
 
 
+def _unless_it_is(make: Callable[[object, object], object]) -> Callable[..., Any]:
+    """Return *make*, but for a value that is of the class already: it stays as it is."""
+
+    def made(value: object, of: object) -> object:
+        if type(value) is of:
+            return value
+        return make(value, of)
+
+    return made
+
+
 def _reader(value: object, _: object) -> str | None:
-    if value is not None and value not in ("journeys.get", settings.JOURNEY_READER):
+    if value is None:
+        return None
+    if value not in ("journeys.get", settings.JOURNEY_READER):
         raise TypeError("expected the name of a reader")
-    if value is not None:
-        return str(value)
-    return None
+    return str(value)
+
+
+def _reader_to_wire(reader: object) -> object:
+    """Return the name of the reader of a policy."""
+    if callable(reader):
+        return settings.JOURNEY_READER
+    return reader
 
 
 def _finding_to_wire(finding: Finding | None) -> Wire:

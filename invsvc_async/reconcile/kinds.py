@@ -112,7 +112,9 @@ class ThingKind:
     def _is_visible(self, name: str, value: Wire) -> bool:
         if self.fields is not None and name not in self.fields:
             return False
-        return value is not None or name not in self.never_null
+        if value is not None:
+            return True
+        return name not in self.never_null
 
     def same(self, one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
         """Return whether all fields that a read shows are equal in two states."""
@@ -190,7 +192,9 @@ class WriteKind:
 
         Things that are alike could be mistaken for each other.  ``PREFIXES_OF_ALIKE`` recognises the text.
         """
-        text = fields.get(self.found_by) if isinstance(fields, dict) else None
+        if not isinstance(fields, dict):
+            return None
+        text = fields.get(self.found_by)
         if not isinstance(text, str):
             return None
         return f"{_prefix_of_alike(self.found_by)}{self.normal(text)}"
@@ -221,7 +225,9 @@ def _hides_draft(policy: ReconcilePolicy, journey: Wire) -> bool:
     """Return whether a read may have shown the published snapshot of a journey, not the draft."""
     if policy.journey_reads_show_drafts:
         return False
-    return not isinstance(journey, dict) or journey.get("status") != "draft"
+    if not isinstance(journey, dict):
+        return True
+    return journey.get("status") != "draft"
 
 
 _NEVER_NULL = ("graph", "triggerType", "replacesDefaults")

@@ -281,10 +281,10 @@ class OutcomeBase(Portable, Generic[T_co]):
             if self.evidence.cause == "list full":
                 return LIST_FULL
             return _ERRORS[self.verdict].hint
-        overtaken = is_overtaken(Known(operation, self.started_as, self.history))
-        return _HINTS.get(
-            "overtaken" if overtaken else self.evidence.cause, WriteNotAppliedError.hint
-        )
+        cause = self.evidence.cause
+        if is_overtaken(Known(operation, self.started_as, self.history)):
+            cause = "overtaken"
+        return _HINTS.get(cause, WriteNotAppliedError.hint)
 
     def _lead(self) -> str:
         return f"{self.started_as.operation} ({self.started_as.key})"
@@ -398,11 +398,9 @@ class OutcomeBase(Portable, Generic[T_co]):
         operation = BY_NAME.get(
             str(parsed(plain["intent"], "an intent").get("operation"))
         )
-        if (
-            operation is None
-            or operation.kind != "write"
-            or operation.result == "object"
-        ):
+        if operation is None or operation.kind != "write":
+            return plain
+        if operation.result == "object":
             return plain
         return {
             **plain,
@@ -497,12 +495,15 @@ def summary(
     outcome: OutcomeBase[Any], convert: Callable[[object], Wire]
 ) -> dict[str, Wire]:
     """Return all but the intent and the history."""
+    error: Wire = None
+    if outcome.error is not None:
+        error = plain_error(outcome.error)
     return {
         "verdict": str(outcome.verdict),
         "applied": outcome.applied,
         "message": outcome.message,
         "value": without_secrets(convert(outcome.value)),
-        "error": None if outcome.error is None else plain_error(outcome.error),
+        "error": error,
         "attempts": outcome.attempts,
         "resends": outcome.resends,
         "secret": read_back(outcome.secret),

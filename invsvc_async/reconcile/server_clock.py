@@ -97,7 +97,9 @@ class ServerClock(Struct):
             for begun, low, high in self._buckets
             if begun >= since - _BUCKET
         ]
-        return not recent or agree(recent, slack) is not None
+        if not recent:
+            return True
+        return agree(recent, slack) is not None
 
     def bounds(self, now: float, slack: float) -> Bounds | None:
         """Return the bounds at *now*; ``None`` if none are known, or if they exclude each other."""

@@ -48,6 +48,13 @@ def waited_from(resumed: Resumed) -> float:
     return resumed.since
 
 
+def _may_have_effect(sent: Sent) -> bool:
+    """Return whether a stored send may have had an effect."""
+    if sent.end is None:
+        return True
+    return sent.end.kind != "not applied"
+
+
 def _end_of(sent: Sent) -> tuple[float | None, float | None]:
     """Return the earliest and the latest server time (s) at which a stored send ended, as far as known."""
     if sent.end is not None and sent.end.latest is not None:
@@ -121,7 +128,7 @@ class SettleWindows:
         return [
             self._carried(sent, self.resumed)
             for sent in self.stored_sends(self.resumed)
-            if sent.end is None or sent.end.kind != "not applied"
+            if _may_have_effect(sent)
         ]
 
     def stored_sends(self, resumed: Resumed) -> tuple[Sent, ...]:

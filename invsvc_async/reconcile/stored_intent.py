@@ -68,7 +68,9 @@ def stored(
 
 def _scope_with(scope: Scope, *, livemode: bool | None) -> Scope:
     """Return *scope* with the data mode of the answers, unless the scope has one."""
-    if livemode is None or scope.livemode is not None:
+    if livemode is None:
+        return scope
+    if scope.livemode is not None:
         return scope
     return attrs.evolve(scope, livemode=livemode)
 
@@ -90,10 +92,12 @@ def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:
 
 def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
     kind = kind_of(attempt)
+    if kind == "echo":
+        kind = "not applied"
     refusal = refusal_of(attempt)
     ended_from, ended_by = server_times(attempt.ended, bounds)
     end = SentEnd(
-        kind="not applied" if kind == "echo" else kind,
+        kind=kind,
         latest=ended_by,
         earliest=ended_from,
         refusal=None if refusal is None else refusal.error,
@@ -110,7 +114,9 @@ def _mixture(known: Known) -> str | None:
     last = known.last_reading
     if last is None or not isinstance(body, dict):
         return None
-    if not known.in_doubt or last.started < known.windows.over:
+    if not known.in_doubt:
+        return None
+    if last.started < known.windows.over:
         return None
     if not last.own_envelope or not isinstance(last.seen, dict):
         return None

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from invsvc_async.reconcile.settle_windows import waited_from
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.history import Reading
 
@@ -27,7 +29,9 @@ def is_newest(known: Known, reading: Reading) -> bool:
         return True
     if known.resumed.newest is not None:
         return known.resumed.newest
-    if reading.stamp is None or not known.windows.carried:
+    if reading.stamp is None:
+        return False
+    if not known.windows.carried:
         return False
     if any(sent.latest is None and sent.end is None for sent in known.intent.sent):
         return False  # of a restored journal, which may lack later sends as well
@@ -57,7 +61,9 @@ def _is_in_turn(known: Known, at: float) -> bool:
 
 def is_overtaken(known: Known) -> bool:
     """Return whether a later write of this program to the same resource was sent; never so for a create."""
-    if known.resumed is None or known.kind.creates:
+    if known.resumed is None:
+        return False
+    if known.kind.creates:
         return False
     return known.resumed.newest is False
 
@@ -83,16 +89,15 @@ def free_at(known: Known) -> float:
     return max(ends) + 2 * known.policy.clock_slack + uncertain
 
 
-def _widths_of_bounds(known: Known) -> list[float]:
-    """Return how wide the clock bounds are with which this write may be judged, in seconds."""
+def _widths_of_bounds(known: Known) -> Iterator[float]:
+    """Yield how wide the clock bounds are with which this write may be judged, in seconds."""
     intent = known.intent
-    bounds = [each for each in (known.clock.bounds, intent.bounds) if each is not None]
-    starts = [
-        sent.latest - sent.earliest
-        for sent in intent.sent
-        if sent.latest is not None and sent.earliest is not None
-    ]
-    return [*(each.high - each.low for each in bounds), *starts]
+    for bounds in (known.clock.bounds, intent.bounds):
+        if bounds is not None:
+            yield bounds.high - bounds.low
+    for sent in intent.sent:
+        if sent.latest is not None and sent.earliest is not None:
+            yield sent.latest - sent.earliest
 
 
 def _ends_for_later_process(known: Known) -> list[float]:
@@ -104,7 +109,9 @@ def _ends_for_later_process(known: Known) -> list[float]:
     sends without an end: a run that was not resumed has seen the end of each of its attempts.
     """
     resumed = known.resumed
-    if resumed is None or not known.kind.creates:
+    if resumed is None:
+        return []
+    if not known.kind.creates:
         return []
     windows = known.windows
     since = waited_from(resumed) + windows.window_of("long")

@@ -17,6 +17,8 @@ from invsvc_async.reconcile.history import Attempt, Bounds, Reading
 from invsvc_async.reconcile.server_clock import agree, bounds_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from invsvc_async.reconcile.history import History
     from invsvc_async.reconcile.intent import Intent
 
@@ -55,18 +57,20 @@ class WriteClock:
         readings = [event for event in self.history if isinstance(event, Reading)]
         if not all(reading.steady for reading in readings):
             return None
-        all_bounds = [
-            bounds_of(event.stamp, event.started, event.ended)
-            for event in self.history
-            if isinstance(event, (Attempt, Reading)) and event.stamp is not None
-        ]
-        shown = [each.bounds for each in readings if each.bounds is not None]
-        all_bounds += [(each.low, each.high) for each in shown]
+        return agree([*self._all_bounds(readings)], self.slack)
+
+    def _all_bounds(self, readings: list[Reading]) -> Iterator[tuple[float, float]]:
+        """Yield the bounds that each answer gives, those that *readings* have, and those of the intent."""
+        for event in self.history:
+            if isinstance(event, (Attempt, Reading)) and event.stamp is not None:
+                yield bounds_of(event.stamp, event.started, event.ended)
+        for reading in readings:
+            if reading.bounds is not None:
+                yield reading.bounds.low, reading.bounds.high
         # Those of the intent are by the local clock of the process that sent, which may be another one.
         at_first = self.intent.bounds
         if at_first is not None and not self.is_resumed:
-            all_bounds.append((at_first.low, at_first.high))
-        return agree(all_bounds, self.slack)
+            yield at_first.low, at_first.high
 
     def server_times(self, at: float) -> tuple[float | None, float | None]:
         """Return the earliest and the latest server time (s) of the local time *at*, as far as known."""

@@ -23,7 +23,7 @@ from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
 from invsvc_async.reads.resume_token import PagePosition
 from invsvc_async.reconcile.compare import names_another
-from invsvc_async.reconcile.kinds import KINDS
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import CallOptions, is_number
 from invsvc_async.transport.client_core import ClientOptions, Request
 from invsvc_async.writes.line_names import line_of_thing
@@ -125,13 +125,19 @@ class Resource:
                 "Nothing was sent: make a client with such a credential."
             )
         has_body = operation.method in {"POST", "PUT", "PATCH"}
+        body = None
+        if has_body:
+            body = checked["body"]
+        of_team = None
+        if operation.connect:
+            of_team = team or view.team
         return view, Request(
             operation=operation,
             path=checked["path"],
             query=checked["query"],
-            body=checked["body"] if has_body else None,
+            body=body,
             has_body=has_body,
-            team=(team or view.team) if operation.connect else None,
+            team=of_team,
         )
 
     async def _read(
@@ -287,12 +293,14 @@ class Resource:
         if isinstance(known, Model) and not is_decoded(known):
             # now: it may contain values that have no wire form
             known = codec.unstructure(known)
+        if tag is True:
+            tag = new_tag()
         spec = WriteSpec(
             options=view,
             request=request,
-            kind=KINDS[request.operation.write_kind or ""],
+            kind=kind_of_write(request.operation),
             policy=view.reconcile,
-            tag=new_tag() if tag is True else tag or None,
+            tag=tag or None,
             may_tag=tag is not False,
             baseline=known,
             reader=reader,

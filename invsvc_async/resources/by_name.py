@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from invsvc_async.api.operations import BY_NAME, OperationKind
-from invsvc_async.codec import envelope
+from invsvc_async.codec.exact_json import loads_text
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def parsed(line: Mapping[str, Any] | str | bytes) -> WriteByName:
     plain: object = line
     if isinstance(line, (str, bytes)):
         try:
-            plain = envelope.loads(line.encode() if isinstance(line, str) else line)
+            plain = loads_text(line)
         except (UnreadableResponseError, UnicodeEncodeError) as error:
             reason = f"is not JSON in UTF-8 ({error.__cause__ or error})"
             raise InvalidRequestError(reason, operation="line") from error
@@ -81,9 +81,12 @@ def as_write(
         ConfigurationError: The operation does not accept the client's kind of credential.
     """
     if operation not in _WRITES:
-        is_read = operation in BY_NAME
-        wrong = f"operation: {operation!r} is {'a read' if is_read else 'unknown'}"
-        hint = None if is_read else did_you_mean(operation, _WRITES) or None
+        if operation in BY_NAME:
+            wrong = f"operation: {operation!r} is a read"
+            hint = None
+        else:
+            wrong = f"operation: {operation!r} is unknown"
+            hint = did_you_mean(operation, _WRITES) or None
         raise InvalidRequestError(
             f"{wrong}; it must be one of {', '.join(_WRITES)}", hint=hint
         )

@@ -29,7 +29,7 @@ import msgspec
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.findings import is_unique
-from invsvc_async.reconcile.kinds import KINDS
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.outcome import OutcomeBase, SecretLostError
 from invsvc_async.transport.client_core import ClientOptions
 from invsvc_async.writes.journal import keys_of
@@ -207,7 +207,7 @@ class _Replacing:
         spec = WriteSpec(
             options=self._creating,
             request=request,
-            kind=KINDS[request.operation.write_kind or ""],
+            kind=kind_of_write(request.operation),
             policy=self._creating.reconcile,
         )
         write: Write[Webhook] = Write(spec)

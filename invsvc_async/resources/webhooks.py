@@ -140,8 +140,7 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
         """
         problems: list[str] = []
-        is_text = isinstance(tag, str) and tag.isprintable() and bool(tag.strip())
-        if tag is not None and not isinstance(tag, bool) and not is_text:
+        if not _is_tag(tag):
             problems.append("tag: must be true, false, null or a printable string")
         # not a set: values of JSON may be unhashable
         if on_lost_secret not in ("raise", "keep"):
@@ -284,3 +283,12 @@ class Webhooks(Resource):
         return await self._read(
             models.Health, operations.WEBHOOKS_HEALTH, {}, options=options
         )
+
+
+def _is_tag(tag: object) -> bool:
+    """Return whether *tag* is true, false, null or a printable string."""
+    if tag is None or isinstance(tag, bool):
+        return True
+    if not isinstance(tag, str):
+        return False
+    return tag.isprintable() and bool(tag.strip())

@@ -190,10 +190,13 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
         if not self._shows_state():
             shown.forget_state(line)
             return
+        state: object = envelope.raw
+        if kind.deletes:
+            state = {}
         shown.learn_state(
             spec.request.team,
             line,
-            {} if kind.deletes else envelope.raw,
+            state,
             exchange.started,
             exchange.ended,
             stamp=envelope.stamp,

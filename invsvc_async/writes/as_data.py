@@ -11,6 +11,8 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.writes.noted import NOTED_NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.reconcile.intent import Intent
@@ -24,23 +26,7 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
     Raises:
         InvalidRequestError: It has what a line cannot have.
     """
-    here = "make this write where it is to be sent"
-    lacks = {
-        "policy: a line has none; give it to the client that reads the line": (
-            spec.policy != spec.options.reconcile
-        ),
-        "tag: a line has no text for it, which would be that of each write made of it; use tag=True": (
-            spec.tag is not None and not is_unique(spec.tag)
-        ),
-        f"reader: a line has no functions; {here}": spec.reader is not None,
-        f"options: a line has no headers; {here}": bool(spec.options.headers),
-        f"match: a line has none; {here}": spec.match != "all",
-    }
-    lacks |= {
-        f"{name}: a line has none; {here}": getattr(spec.noted, name) is not None
-        for name in NOTED_NAMES
-    }
-    problems = [problem for problem, found in lacks.items() if found]
+    problems = [*_problems_of(spec)]
     if spec.resumes is not None:
         problems = [
             "it resumes an intent; hand over its intent.to_json(), and call client.resume there"
@@ -56,6 +42,24 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
     if spec.key is None:
         return line
     return {**line, "key": spec.key}
+
+
+def _problems_of(spec: WriteSpec) -> Iterator[str]:
+    """Yield what *spec* has and a line cannot have."""
+    here = "make this write where it is to be sent"
+    if spec.policy != spec.options.reconcile:
+        yield "policy: a line has none; give it to the client that reads the line"
+    if spec.tag is not None and not is_unique(spec.tag):
+        yield "tag: a line has no text for it, which would be that of each write made of it; use tag=True"
+    if spec.reader is not None:
+        yield f"reader: a line has no functions; {here}"
+    if spec.options.headers:
+        yield f"options: a line has no headers; {here}"
+    if spec.match != "all":
+        yield f"match: a line has none; {here}"
+    for name in NOTED_NAMES:
+        if getattr(spec.noted, name) is not None:
+            yield f"{name}: a line has none; {here}"
 
 
 def arguments_of(intent: Intent) -> WireObject:

@@ -79,7 +79,9 @@ def _forget_state_before(run: WriteRun[T], done: Done) -> None:
     an earlier await of this write was cancelled, and closed the line.
     """
     last = run.place.thing.last
-    if last is None or run.place.thing.line is None or done.verdict in NO_EFFECT:
+    if last is None or run.place.thing.line is None:
+        return
+    if done.verdict in NO_EFFECT:
         return
     known = run.record.known()
     sent = known.windows.first_sent

@@ -20,18 +20,32 @@ def problems_of(labels: object) -> list[str]:
     problems = [
         f"labels: {name!r:.80} is not a name of 1 to 64 of a-z, A-Z, 0-9, _, - and ."
         for name in labels
-        if not isinstance(name, str) or not _NAME.fullmatch(name)
+        if not _is_name(name)
     ]
     problems += [
         f"labels: {name} must have 0 to {_LONGEST} printable characters"
         for name, value in labels.items()
-        if not isinstance(value, str)
-        or len(value) > _LONGEST
-        or not value.isprintable()
+        if not _is_value(value)
     ]
     if len(labels) > _MOST:
         problems.append(f"labels: {len(labels)} are too many; at most {_MOST}")
     return problems
+
+
+def _is_name(name: object) -> bool:
+    """Return whether a label may have this *name*."""
+    if not isinstance(name, str):
+        return False
+    return _NAME.fullmatch(name) is not None
+
+
+def _is_value(value: object) -> bool:
+    """Return whether a label may have this *value*."""
+    if not isinstance(value, str):
+        return False
+    if len(value) > _LONGEST:
+        return False
+    return value.isprintable()
 
 
 def text_of(labels: Mapping[str, str]) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from invsvc_async.reconcile.findings import is_unique
-from invsvc_async.reconcile.kinds import KINDS
+from invsvc_async.reconcile.kinds import kind_of_write
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
@@ -31,7 +31,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     with a unique tag has a line of its own.
     """
     operation = request.operation
-    kind = KINDS[operation.write_kind or ""]
+    kind = kind_of_write(operation)
     if kind.creates:
         if is_unique(tag):
             return f"tag {tag}"

@@ -13,6 +13,7 @@ from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
@@ -37,6 +38,7 @@ from invsvc_async.writes.things import (
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Bounds
+    from invsvc_async.transport.client_core import ClientCore
 
 _intent = maker_of(Intent)
 _scope = maker_of(Scope)
@@ -56,16 +58,21 @@ def tag_of(place: str, key: str) -> str:
 def request_of(intent: Intent) -> Request:
     """Return the request of *intent*."""
     operation = BY_NAME[intent.operation]
-    unlisted = not operation.listed
-    return Request(
+    request = Request(
         operation=operation,
-        path={} if unlisted else intent.path,
+        path=intent.path,
         query=intent.query,
         body=intent.body,
         has_body=intent.has_body,
         team=intent.scope.team,
-        method=intent.path["method"] if unlisted else None,
-        raw_path=intent.path["path"] if unlisted else None,
+    )
+    if operation.listed:
+        return request
+    return replace(
+        request,
+        path={},
+        method=intent.path["method"],
+        raw_path=intent.path["path"],
     )
 
 
@@ -95,7 +102,9 @@ def with_reader(intent: Intent, reader: AnyReader | None) -> Intent:
     may_lack_read = kind_of_write(operation).may_lack_read
     read = intent.policy.journey_reader if may_lack_read else operation.reader
     has_read = read is not None
-    if reader is None or intent.reader is not None or has_read:
+    if has_read:
+        return intent
+    if reader is None or intent.reader is not None:
         return intent
     return revised(intent, reader=_reader_name(reader))
 
@@ -196,8 +205,12 @@ def _is_fresher(last: LastState, passed: Model | Wire) -> bool:
     theirs = version_of(passed)
     if ours is not None and theirs is not None:
         return ours >= theirs
-    meta = passed.meta if isinstance(passed, Model) else None
-    if meta is None or meta.timestamp is None or last.stamp is None:
+    if not isinstance(passed, Model):
+        return True
+    meta = passed.meta
+    if meta is None or meta.timestamp is None:
+        return True
+    if last.stamp is None:
         return True
     return last.stamp >= milliseconds(meta.timestamp)
 
@@ -221,6 +234,9 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         livemode=core.livemode,
         credential=core.credential.fingerprint(key),
     )
+    baseline: Wire = None
+    if known is None:
+        baseline = _wire_form(spec.baseline)
     intent = _intent(
         key=key,
         nonce=nonce,
@@ -231,12 +247,12 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         has_body=request.has_body,
         scope=scope,
         tag=spec.tag,
-        baseline=_wire_form(spec.baseline) if known is None else None,
+        baseline=baseline,
         policy=spec.policy,
         timeouts=spec.options.timeouts,
-        reader=None if spec.reader is None else _reader_name(spec.reader),
+        reader=_reader_name(spec.reader),
         headers=dict(spec.options.headers or {}),
-        trace=None if core.trace is None else core.trace().get("traceparent"),
+        trace=_trace_of(core),
     )
     if known is None:
         return intent
@@ -249,7 +265,9 @@ def tagged_body(request: Request, tag: str | None) -> Wire:
     if tag is None:
         return body
     text = body.get("description")
-    return {**body, "description": f"{text} {tag}" if text else tag}
+    if text:
+        return {**body, "description": f"{text} {tag}"}
+    return {**body, "description": tag}
 
 
 def untagged_body(intent: Intent) -> Wire:
@@ -265,9 +283,9 @@ def untagged_body(intent: Intent) -> Wire:
 
 def _wire_form(passed: Model | Wire) -> Wire:
     """Return a state that the user *passed* as an intent has it."""
-    return _without_secret(
-        sound(unstructure(passed) if isinstance(passed, Model) else passed)
-    )
+    if isinstance(passed, Model):
+        return _without_secret(sound(unstructure(passed)))
+    return _without_secret(sound(passed))
 
 
 def _without_secret(state: Wire) -> Wire:
@@ -276,8 +294,18 @@ def _without_secret(state: Wire) -> Wire:
     return state
 
 
-def _reader_name(reader: AnyReader) -> str:
-    """Return the name by which an intent refers to a user-supplied reader."""
+def _trace_of(core: ClientCore) -> str | None:
+    """Return the trace in which the write is made, if the client traces."""
+    if core.trace is None:
+        return None
+    trace: str | None = core.trace().get("traceparent")
+    return trace
+
+
+def _reader_name(reader: AnyReader | None) -> str | None:
+    """Return the name by which an intent refers to a user-supplied reader, if there is one."""
+    if reader is None:
+        return None
     return str(
         getattr(reader, "name", None)
         or getattr(reader, "__qualname__", type(reader).__qualname__)

@@ -10,6 +10,8 @@ import attrs
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.things import Records, Thing
@@ -49,12 +51,22 @@ class OpenWrites:
         return each.intent
 
     def _opened(self, identity: str) -> OpenWrite | None:
-        return self.unsettled.get(identity) or (self.leftovers or {}).get(identity)
+        own = self.unsettled.get(identity)
+        if own is not None:
+            return own
+        others = self.leftovers
+        if others is None:
+            return None
+        return others.get(identity)
 
     def _pop(self, identity: str) -> OpenWrite | None:
-        return self.unsettled.pop(identity, None) or (self.leftovers or {}).pop(
-            identity, None
-        )
+        own = self.unsettled.pop(identity, None)
+        if own is not None:
+            return own
+        others = self.leftovers
+        if others is None:
+            return None
+        return others.pop(identity, None)
 
     def leave_open(
         self, intent: Intent, line: str | None, *, in_journal: bool = False
@@ -126,7 +138,9 @@ class OpenWrites:
     def forget(self, identity: str) -> None:
         """Forget an intent, because its outcome is known, or another process settles it now."""
         each = self._pop(identity)
-        if each is not None and each.thing is not None and each.thing.open is not None:
+        if each is None or each.thing is None:
+            return
+        if each.thing.open is not None:
             each.thing.open.pop(identity, None)
 
     def doubt_others(self, thing: Thing, own: str) -> list[Intent]:
@@ -136,16 +150,20 @@ class OpenWrites:
         That holds however far the send of *own* gets. Return those that no other write had overtaken, as
         they were.
         """
-        found = [
-            self.opened(identity) for identity in thing.open or () if identity != own
-        ]
-        before = [
-            intent
-            for intent in found
-            if intent is not None and intent.newest is not False
-        ]
+        before = [*self._not_overtaken(thing, own)]
         self.revise(*(attrs.evolve(intent, newest=None) for intent in before))
         return before
+
+    def _not_overtaken(self, thing: Thing, own: str) -> Iterator[Intent]:
+        """Yield the open writes to *thing* but *own* that are not known to be overtaken."""
+        for identity in thing.open or ():
+            if identity == own:
+                continue
+            intent = self.opened(identity)
+            if intent is None:
+                continue
+            if intent.newest is not False:
+                yield intent
 
     def overtake(self, *intents: Intent) -> None:
         """Mark those of *intents* that are open as overtaken, in the journal, too."""

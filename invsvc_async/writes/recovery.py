@@ -123,7 +123,9 @@ class Recovery:
         if self._is_shared:
             await journal.take_over(same_mode=self._same_mode)  # type: ignore[attr-defined]
             self._core.writes.open_writes.leftovers = None  # look again
-        undelivered = [outcome async for outcome in journal.unheard()] if given else []
+        undelivered: list[AnyOutcome] = []
+        if given:
+            undelivered = [outcome async for outcome in journal.unheard()]
         self._opened = self._core.clock.now()
         await close_lines_of_leftovers(self._core, journal)
         with _first_of_several():
@@ -173,22 +175,28 @@ class Recovery:
             return False
         return True
 
+    def _gone_since(self, intent: Intent) -> float | None:
+        """Return when the process that sent *intent* was known to be gone (local s), if it was."""
+        if not self._is_shared:
+            return self._opened
+        if self._journal.sender_is_gone(intent.identity):  # type: ignore[attr-defined]
+            return self._opened
+        return None
+
     async def _settle(self, intent: Intent) -> AnyOutcome:
         """Settle *intent* by reads, once no other run of it is under way."""
-        journal = self._journal
-        is_gone = not self._is_shared or journal.sender_is_gone(intent.identity)  # type: ignore[attr-defined]
         driver = run_of(
             self._view,
             intent,
             journaled=True,
-            gone_since=self._opened if is_gone else None,
+            gone_since=self._gone_since(intent),
         )
         driver.tell_verdict_only()  # if it is cancelled, its entry stays as it is
         async with self._places:
             await driver.drive()
         outcome = driver.outcome()
         if driver.ended_elsewhere:  # so this run did not store it
-            await journal.settled(outcome)
+            await self._journal.settled(outcome)
         return outcome
 
 
@@ -260,7 +268,9 @@ def _check_mode(
             intent,
             f"belongs to {modes[scope.livemode]} data, but this client uses {modes[core.livemode]} data",
         )
-    if in_doubt and not same_mode and not _same_scope(view, intent):
+    if not in_doubt or same_mode:
+        return
+    if not _same_scope(view, intent):
         raise _refusal(
             intent,
             "nothing shows that it belongs to the team and data mode of this client. If it does, pass "
@@ -281,8 +291,9 @@ def _same_scope(view: ClientOptions, intent: Intent) -> bool:
     if mine is not None and mine == scope.credential:
         # A person's mode is a preference that may have changed since.
         return core.writes.is_of_one_mode
-    shown = scope.livemode is not None and scope.livemode == core.livemode
-    return shown and scope.team is not None
+    if scope.livemode is None or scope.team is None:
+        return False
+    return scope.livemode == core.livemode
 
 
 def _refusal(

@@ -33,14 +33,13 @@ def report(run: WriteRun[T], decision: Decision) -> None:
     kind, reason, verdict = words_of(decision)
     operation = run.spec.request.operation.name
     key = run.record.intent.key
-    log.log(
-        logging.INFO if is_in_doubt else logging.DEBUG,
-        "%s %s: %s%s",
-        operation,
-        key,
-        kind,
-        f" ({reason})" if reason else "",
-    )
+    level = logging.DEBUG
+    if is_in_doubt:
+        level = logging.INFO
+    because = ""
+    if reason:
+        because = f" ({reason})"
+    log.log(level, "%s %s: %s%s", operation, key, kind, because)
     if core.on_decision is not None:
         decided = DecisionReport(
             operation=operation,

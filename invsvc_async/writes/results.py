@@ -107,11 +107,7 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
             return done
         ours = getattr(self.answers.value, "id", None)
         found = (done.value, *done.evidence.duplicates)
-        others = [
-            each
-            for each in found
-            if not (isinstance(each, dict) and each.get("id") == ours)
-        ]
+        others = [each for each in found if not _has_id(each, ours)]
         return attrs.evolve(
             done, evidence=attrs.evolve(done.evidence, duplicates=tuple(others))
         )
@@ -239,3 +235,10 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
             return
         key = self.record.intent.key
         self.secret_in_answer = await pass_on(hook, self.answers.value, self.spec, key)
+
+
+def _has_id(shown: object, known_as: object) -> bool:
+    """Return whether *shown* is the state of the thing with the id *known_as*."""
+    if not isinstance(shown, dict):
+        return False
+    return shown.get("id") == known_as

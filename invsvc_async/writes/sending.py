@@ -142,7 +142,9 @@ def _record_end(run: WriteRun[T], exchange: Exchange, send: Send) -> None:
 async def _renew_token(run: WriteRun[T], exchange: Exchange, send: Send) -> None:
     """Get a fresh token after a 401, for one more send; not if the 401 answers a re-send."""
     known = run.record.known()
-    if known.in_doubt or any(each.token_renewed for each in known.attempts):
+    if known.in_doubt:
+        return
+    if any(each.token_renewed for each in known.attempts):
         return
     try:
         with run.core.under_way.until_closed():

@@ -96,4 +96,6 @@ def _lacks_read(known: Known, reading: Reading) -> bool:
     if reading.status == 200:
         return False
     is_missing_thing = known.kind.may_lack_read and reading.status == 404
-    return is_missing_thing or no_such_read(known, reading)
+    if is_missing_thing:
+        return True
+    return no_such_read(known, reading)

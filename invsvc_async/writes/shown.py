@@ -70,7 +70,9 @@ class Shown:
         That another team does not have it says nothing.
         """
         last = self._records.known(line).last
-        if last is not None and last.team != team and last.shown == {}:
+        if last is None or last.team == team:
+            return last
+        if last.shown == {}:
             return None
         return last
 
@@ -100,13 +102,9 @@ class Shown:
     def learn_lengths(self, kind: WriteKind, items: Iterable[Wire]) -> None:
         """Keep the lengths of the texts that a read of things of this *kind* has shown (wire form)."""
         known = self._lengths.setdefault(kind.thing.name, {})
-        known.update(
-            {
-                name: most
-                for name, most in kind.thing.kept_in(items).items()
-                if most > known.get(name, 0)
-            }
-        )
+        for name, most in kind.thing.kept_in(items).items():
+            if most > known.get(name, 0):
+                known[name] = most
 
     def longest_texts(self, kind: WriteKind) -> dict[str, int]:
         """Return, by field, the characters of the longest plain text that reads of this *kind* showed."""

@@ -62,9 +62,13 @@ def new_start(
 ) -> Start:
     """Start the first run of a write, with the present knowledge of the client."""
     known = before(spec, line)
+    if callable(intent):
+        timeouts = spec.options.timeouts
+    else:
+        timeouts = intent.timeouts
     first = sent_at_once(
         spec.kind,
-        spec.options.timeouts if callable(intent) else intent.timeouts,
+        timeouts,
         has_baseline=spec.baseline is not None or known.last is not None,
         knows_clock=known.bounds is not None,
         never_listed=known.ids is not None and known.listed is None,

@@ -120,7 +120,9 @@ class StateReader:
         self, request: Request, exchange: Exchange, error: ServiceError
     ) -> Reading:
         """Return the reading of an answer that is an *error*. A 410 of the service says what a 404 says."""
-        status = 404 if error.status == 410 and error.own_envelope else error.status
+        status = error.status
+        if status == 410 and error.own_envelope:
+            status = 404
         if status == 404 and error.own_envelope and self._kind.gone_is_evidence:
             self._learn(request, exchange, {}, stamp_of(error))
         return Reading(

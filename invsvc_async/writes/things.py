@@ -78,8 +78,10 @@ def sound(state: Wire) -> Wire:
     """
     if not holds_broken(state):
         return state
-    members = state.items() if isinstance(state, dict) else ()
-    return {name: value for name, value in members if not holds_broken(value)} or None
+    if not isinstance(state, dict):
+        return None
+    whole = {name: value for name, value in state.items() if not holds_broken(value)}
+    return whole or None
 
 
 class LastState(Struct, frozen=True, gc=False):

@@ -339,12 +339,7 @@ class Write(
         return self._but(key=key)
 
     def _check_key(self, key: object) -> None:
-        if (
-            not isinstance(key, str)
-            or not key
-            or len(key) > 200
-            or not key.isprintable()
-        ):
+        if not _is_key(key):
             self._spent = True  # even if it is refused: nobody is left to await it
             raise InvalidRequestError(
                 "key: must have 1 to 200 printable characters",
@@ -421,10 +416,15 @@ class Write(
             )
 
     def __repr__(self) -> str:
-        done = self._driver.result.done if self._driver else None
-        unfinished = "under way" if self._has_begun else "not sent"
-        state = done.verdict if done else unfinished
-        return f"<Write {self._spec.operation.name}: {state}>"
+        return f"<Write {self._spec.operation.name}: {self._state()}>"
+
+    def _state(self) -> str:
+        """Return the verdict, or how far it has come without one."""
+        if self._driver and self._driver.result.done:
+            return self._driver.result.done.verdict
+        if self._has_begun:
+            return "under way"
+        return "not sent"
 
     # --- how it is run
 
@@ -442,10 +442,10 @@ class Write(
             raise _gone_error(self._spec, self._gone)
         self._spent = True
         self._gone = "another write was made of it"
-        on_lost_secret: Literal["raise", "keep"] = (
-            "keep" if self._keep_lost else "raise"
-        )
-        return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
+        changed = replace(self._spec, **changes)
+        if self._keep_lost:
+            return Write(changed, on_lost_secret="keep")
+        return Write(changed)
 
     async def _run_keyed(self) -> Driver[T_co]:
         """Run the one write under the key, and return the run that has the verdict."""
@@ -471,6 +471,15 @@ def _gone_error(spec: WriteSpec, why: str) -> ConfigurationError:
     return ConfigurationError(
         f"{spec.operation.name}: this write was not sent, because {why}. Make a new one."
     )
+
+
+def _is_key(key: object) -> bool:
+    """Return whether *key* has 1 to 200 printable characters."""
+    if not isinstance(key, str):
+        return False
+    if not 1 <= len(key) <= 200:
+        return False
+    return key.isprintable()
 
 
 def _why_absent(name: str) -> str:

@@ -55,6 +55,23 @@ def test_standard_envelope_gives_its_parts():
     assert found.extra == {"new": Decimal("1.0")}
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (b"", False),
+        (b', "has_more": true', True),
+        (b', "next": "c2"', True),
+        (b', "total_results": 1', False),
+        (b', "total_results": 2', True),
+    ],
+)
+def test_list_that_is_cut(more, expected):
+    """A list has more items than it shows if any member of its answer says so."""
+    found = success(b'{"success": true, "data": [{}]' + more + b"}", Shape.LIST)
+
+    assert wire.is_cut(found, 1) is expected
+
+
 def test_list_envelope_gives_its_pagination():
     """Cursor and page numbers are attributes; each item keeps its own bytes."""
     found = success(

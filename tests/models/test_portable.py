@@ -353,6 +353,15 @@ def test_rich_and_notebooks():
     assert not [html for html in shown if "whsec_hush" in html]
 
 
+def test_table_of_a_page_without_models():
+    """Items that are no models are in one column."""
+    shown = Page(items=("one", 2))._repr_html_()
+
+    assert "<th>value</th>" in shown
+    assert "<td>one</td>" in shown
+    assert "<td>2</td>" in shown
+
+
 async def test_tables_of_pages_and_reports(client):
     """Pages and the summary of a batch have tables, too."""
     pages = client.invoices.egress(series=MARKUP)

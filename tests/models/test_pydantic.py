@@ -362,6 +362,16 @@ async def test_decimals_of_an_outcome(service, kind):
         adapter.validate_python({"verdict": "applied"})
 
 
+@pytest.mark.parametrize("operation", ["webhooks.list", "none"])
+def test_outcome_of_no_write(operation):
+    """An outcome is rejected if its intent is of no write."""
+    intent = json.dumps({"schema": 1, "operation": operation})
+    stored = {"schema": 1, "verdict": "applied", "intent": intent}
+
+    with pytest.raises(ValidationError, match="not an intent"):
+        TypeAdapter(Outcome[Webhook]).validate_json(json.dumps(stored))
+
+
 @pytest.mark.parametrize("name", SIGNED_TYPES)
 async def test_events_of_an_endpoint(browser, name):
     """Events of each family are accepted and answered."""

@@ -16,7 +16,9 @@ from invsvc_async.reconcile.compare import (
     tidied,
     url_key,
 )
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import KINDS
+from invsvc_async.settings import ReconcilePolicy
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,13 @@ def test_same(one, other):
     """Numbers are compared by value, objects without order, lists with order."""
     assert same(one, other)
     assert same(other, one)
+
+
+def test_texts_of_other_classes():
+    """A member of an enumeration equals its text."""
+    assert same(Verdict.APPLIED, "applied")
+    assert same("applied", Verdict.APPLIED)
+    assert not same(Verdict.APPLIED, "unknown")
 
 
 @pytest.mark.parametrize(
@@ -276,3 +285,13 @@ def test_id_in_an_answer(shown, asked, another):
     """It is another one's unless it is the same, in any spelling; one that is no text says nothing."""
     assert names_another(shown, {"id": asked}) is another
     assert not names_another(shown, {})
+
+
+def test_states_that_are_no_objects():
+    """What is no object is like no create, and may hide a draft."""
+    hides = KINDS["update of a journey"].thing.hides
+
+    assert KINDS["create of a webhook"].alike(None) is None
+    assert hides is not None
+    assert hides(ReconcilePolicy(), None)
+    assert not hides(ReconcilePolicy(journey_reads_show_drafts=True), None)

@@ -132,3 +132,11 @@ def test_yes_to_a_first_send():
     said = answered_at_once((ATTEMPT,))
     assert isinstance(said, Done)
     assert said.verdict is Verdict.APPLIED
+
+
+def test_no_short_cut():
+    """The short cut leaves a reading to ``decide``, and an answer whose value belongs into the verdict."""
+    with_value = attrs.evolve(ATTEMPT, value={"id": "x"})
+
+    assert answered_at_once((BEFORE,)) is None
+    assert answered_at_once((with_value,)) is None

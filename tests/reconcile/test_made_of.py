@@ -86,6 +86,7 @@ NOT_MADE = {
         awkward.graph(1),
         {**awkward.graph(1), "nodes": [{**node, "position": {"x": 9, "y": 9}} for node in awkward.graph(1)["nodes"]]},
     ),
+    "no edges": ("graph", awkward.graph(1), {**awkward.graph(1), "edges": []}),
     "no graph": ("graph", awkward.graph(1), None),
     "another number of any field": ("value", 10, 12),
     "another boolean of any field": ("value", True, False),
