@@ -74,9 +74,9 @@ class SqliteEnqueuing(Enqueuing):
 
     def find(self, core: ClientCore, new: Entry) -> Script[str]:
         """Return the base URL of *core*, if the file has an outbox for it."""
+        # the row has its common part; who sends checks the credential
         if not (yield application_table.is_there()):
             raise not_there(core)
-        # the row has its common part; who sends checks the credential
         if not (yield application_table.epoch_of(core.base_url)):
             raise not_there(core)
         later = later_columns_of(new)
