@@ -260,7 +260,7 @@ def where_of(place: str, profile: str | None = None) -> str:
 
 
 def where_for(kind: str, place: str, profile: str | None) -> str:
-    """Return the same for a command of a *kind*: those for a batch are given no profile."""
+    """Return the same for a command of this *kind*: a command for a batch is given no *profile*."""
     if kind == "batch":
         return where_of(place)
     return where_of(place, profile)
