@@ -94,6 +94,8 @@ class AwaitedInput:
     def _is_complete(self, item: Item) -> bool:
         """Pass the readers of the input to *item*; return whether it need not wait for any."""
         asked = self._asked.pop(item.entry.key, None)
-        if asked is not None and item.spec is None:
+        if asked is None:
+            return not (self.is_open and item.names_reader)
+        if item.spec is None:
             item.take_readers(asked.spec)
-        return asked is not None or not (self.is_open and item.names_reader)
+        return True

@@ -299,9 +299,10 @@ class Batch(Uncopied):
         Raises:
             InvalidRequestError: There is no such verdict.
         """
-        async for result in results_of(
-            self.entries, None if verdict is None else _verdict(verdict)
-        ):
+        wanted = None
+        if verdict is not None:
+            wanted = _verdict(verdict)
+        async for result in results_of(self.entries, wanted):
             yield result
 
     # Any: the operation says what its value is
@@ -350,7 +351,9 @@ class Batch(Uncopied):
                 "keys: must be several keys, not a text", hint="Pass a list."
             )
         named = [verdict] if isinstance(verdict, str) else [*verdict]
-        wanted = {*map(_verdict, named), *(_FAILED if failed else ())}
+        wanted = {*map(_verdict, named)}
+        if failed:
+            wanted.update(_FAILED)
         if Verdict.APPLIED in wanted:
             raise InvalidRequestError(
                 "verdict: applied writes are done, and sending them again would have a second effect"

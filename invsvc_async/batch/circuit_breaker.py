@@ -105,9 +105,9 @@ def _cause_of_refusal(outcome: AnyOutcome, sent: Attempt | None) -> Cause | None
         return Cause(_refused(sent.status), _MOST_REFUSED, at_once=True)
     error = outcome.error
     # The specification shows only for these that every write of theirs needs the feature.
-    if outcome.started_as.operation != TEAMS_CREATE.name or not isinstance(
-        error, ServiceError
-    ):
+    if outcome.started_as.operation != TEAMS_CREATE.name:
+        return None
+    if not isinstance(error, ServiceError):
         return None
     if error.status == 401 or (error.status, error.code) == (
         403,
@@ -140,26 +140,28 @@ def _cause_of_doubt(
     reading: Reading | None, sent: Attempt | None, outage: Cause | None
 ) -> Cause | None:
     """Return what explains that no read showed whether the write was applied."""
-    if reading is None or (sent is not None and reading.started < sent.ended):
+    if reading is None:
+        return None
+    if sent is not None and reading.started < sent.ended:
         return None
     if reading.status in _REFUSED and not reading.own_envelope:
         return Cause(_refused(reading.status), at_once=True)
     if reading.error is not None and reading.error.kind in _UNSENT:
         why = _why_unsent(reading.error.kind, reading.error.message)
         return outage or Cause(why, began=reading.started)
-    failed = reading.finding is None and (
-        reading.status is None or reading.status >= 500
-    )
-    if failed:
+    if reading.finding is not None:
+        return None
+    if reading.status is None or reading.status >= 500:
         return outage
     return None
 
 
 # Any: an event of that kind, or None
 def _last(outcome: Outcome[Any], kind: type[Any]) -> Any:
-    return next(
-        (event for event in reversed(outcome.history) if isinstance(event, kind)), None
-    )
+    for event in reversed(outcome.history):
+        if isinstance(event, kind):
+            return event
+    return None
 
 
 def _refused(status: int | None) -> str:
@@ -170,7 +172,9 @@ def _failure(exchange: Exchange) -> str:
     """Return in a few words how a request failed that may have arrived."""
     if exchange.end is End.ANSWERED:
         return f"the service answers HTTP {exchange.status}"
-    return f"the service does not answer ({'timed out' if exchange.timed_out else 'connection lost'})"
+    if exchange.timed_out:
+        return "the service does not answer (timed out)"
+    return "the service does not answer (connection lost)"
 
 
 def _unreachable(error: BaseException | None) -> str:
@@ -233,7 +237,9 @@ class CircuitBreaker:
         """Why nothing can be sent now, and the seconds until the service is tried again, if that is known."""
         if self._core.credential.is_fetching:
             return _AWAITED, None
-        return self.why, None if self.why is None else self._seconds_to_probe
+        if self.why is None:
+            return None, None
+        return self.why, self._seconds_to_probe
 
     @property
     def _seconds_to_probe(self) -> float:
@@ -241,7 +247,9 @@ class CircuitBreaker:
 
     def allows(self, in_flight: int) -> bool:
         """Return whether a write may start, with *in_flight* others being sent."""
-        return self.why is None and not (self._trying and in_flight)
+        if self.why is not None:
+            return False
+        return not (self._trying and in_flight)
 
     def learn(self, key: str, exchange: Exchange) -> None:
         """Note how one request of the write *key* ended."""
@@ -338,8 +346,10 @@ class CircuitBreaker:
         self._on_change()
 
     def _wait_for_probe(self, why: str, *, at_once: bool = False) -> None:
-        seconds = 0.0 if at_once else self._pause * (0.75 + self._core.random() / 2)
-        if not at_once:
+        if at_once:
+            seconds = 0.0
+        else:
+            seconds = self._pause * (0.75 + self._core.random() / 2)
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         self.why = why
         self._next_probe = self._core.clock.now() + seconds

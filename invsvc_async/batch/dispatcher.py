@@ -244,7 +244,9 @@ class Dispatcher:
         is_shared = self.leases.living > 1
         if is_shared and self._is_idle:
             self._signs.grow_hungry()
-        longest = _LOOK if is_shared and has_end else pause
+        longest = pause
+        if is_shared and has_end:
+            longest = _LOOK
         await set_within(self.news.woken, min(longest, self._due.next_in))
 
     @property

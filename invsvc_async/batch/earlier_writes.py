@@ -80,7 +80,7 @@ class EarlierWrites:
         unknown = await unknown_of(self._store, things)
         since = inf if self._store.is_shared else self._begun
         await self._unknown.close_lines(unknown, self._sending.options, since=since)
-        urls = [thing for thing in things if is_created(thing)]
+        urls = [*filter(is_created, things)]
         if urls:
             await take_claims(self._sending.core.writes, self._store, urls)
 
@@ -96,7 +96,10 @@ class EarlierWrites:
             if (name := item.entry.thing) is not None
         ]
         things = sorted({thing for _, thing, _ in placed})
-        sent = LatePlaces(await in_flight_of(self._store, things) if is_part else None)
+        if is_part:
+            sent = LatePlaces(await in_flight_of(self._store, things))
+        else:
+            sent = LatePlaces()
         for item, thing, place in placed:
             if (
                 item.in_doubt

@@ -102,7 +102,9 @@ class Engine:
             is_over = self.run_end.is_halted or (
                 self.feeding.is_complete and not items.held
             )
-            if self.run_end.has_failed or (is_over and not self.open_work):
+            if self.run_end.has_failed:
+                return None
+            if is_over and not self.open_work:
                 return None
             await next_change(self._changed)
 
@@ -143,9 +145,9 @@ class Engine:
         is settled first, and one to whose thing an earlier write may still land waits.
         """
         ready = self.items.ready
-        if self.run_end.is_halted or not (
-            ready and self.breaker.allows(self.slots.in_use)
-        ):
+        if self.run_end.is_halted or not ready:
+            return None
+        if not self.breaker.allows(self.slots.in_use):
             return None
         item = ready.first()
         if item is None:

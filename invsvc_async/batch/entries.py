@@ -127,11 +127,9 @@ def result_of(entries: Entries, entry: Entry) -> Result:
         return Result.of(entry, outcome=kept_outcome(entry, commons))
     found = Result.of(entry, outcome=outcome_in(entry, commons))
     result = attrs.evolve(found, key=entries.key_of(entry))
-    if (
-        result.secret_lost
-        and entry.heard
-        and verdict_and_record(entry)[1].had == "returned"
-    ):
+    if not result.secret_lost or not entry.heard:
+        return result
+    if verdict_and_record(entry)[1].had == "returned":
         return attrs.evolve(result, secret="not stored")
     return result
 

@@ -26,9 +26,11 @@ class Feeding:
     def is_complete(self) -> bool:
         """Whether all items were added."""
         task = self._task
-        return (
-            task is not None and task.done() and not task.cancelled() and task.result()
-        )
+        if task is None or not task.done():
+            return False
+        if task.cancelled():
+            return False
+        return task.result()
 
     def start(self, source: Coroutine[Any, Any, None]) -> None:  # Any: of a coroutine
         """Run *source*, which adds the items, until it or the run ends."""

@@ -107,7 +107,10 @@ def read_lines(
             yield BadLine(
                 number, f"is {length:,} bytes long; the limit is {max_bytes:,}"
             )
-        elif plain := (text.removeprefix(BOM_UTF8) if number == 1 else text).strip():
+            continue
+        if number == 1:
+            text = text.removeprefix(BOM_UTF8)
+        if plain := text.strip():
             try:
                 line: Line | BadLine = Line(number, *parsed(plain))
             except InvalidRequestError as error:
@@ -420,14 +423,18 @@ class FileWrites:
                     reader.bad += 1
                 else:
                     reader.writes += 1
-                    reader.has_keys = reader.has_keys and found[0].key is not None
+                    if found[0].key is None:
+                        reader.has_keys = False
                 yield found
 
     def _checked(self, line: Line, keys: Met) -> tuple[Line, Write[Any]] | BadLine:
         found = _write_of(self._client, line)
         if isinstance(found, BadLine):
             return found
-        if line.key is None or (before := keys.first(line.key, line.number)) is None:
+        if line.key is None:
+            return line, found
+        before = keys.first(line.key, line.number)
+        if before is None:
             return line, found
         found.close()
         return BadLine(line.number, f"has the key {line.key!r}, as line {before}")

@@ -112,11 +112,9 @@ class Asked(msgspec.Struct, eq=False):
     def intent_of(self, entry: Entry) -> Intent | None:
         """Return the intent, if *entry* is as it was stored; otherwise ``None``."""
         made = self.entry
-        is_same = made is not None and (entry.intent, entry.common) == (
-            made.intent,
-            made.common,
-        )
-        if is_same:
+        if made is None:
+            return None
+        if (entry.intent, entry.common) == (made.intent, made.common):
             return self.intent
         return None
 
@@ -155,12 +153,12 @@ class Intake:
             _close(write)
         asked = {each.key: each for each in map(self._asked, writes)}
         known = await self._entries.input_notes.known(asked) if self._may_know else {}
-        met = [
-            asked[key] for key, found in known.items() if self.meet(found, asked[key])
-        ]
-        return met + [
-            self._new(each) for each in asked.values() if each.key not in known
-        ]
+        to_do: list[Asked] = []
+        for key, found in known.items():
+            met = asked.pop(key)
+            if self.meet(found, met):
+                to_do.append(met)
+        return to_do + [self._new(each) for each in asked.values()]
 
     def meet(self, known: KnownEntry, asked: Asked) -> bool:
         """
@@ -174,11 +172,11 @@ class Intake:
                 f"key: the journal has another write under the key {asked.key!r}; give this one its own key, "
                 "or run the input that the batch was begun with"
             )
-        is_done = known.state == State.DONE
-        self.skipped += (
-            is_done and known.done_at is not None and known.done_at < self._began
-        )
-        return not is_done
+        if known.state != State.DONE:
+            return True
+        if known.done_at is not None and known.done_at < self._began:
+            self.skipped += 1
+        return False
 
     def _asked(self, write: object) -> Asked:
         spec = self._sending.take_over(write, "batch")

@@ -146,15 +146,21 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         left = left_by(self.entry.thing, outcome, self.engine.sending.core.writes)
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
-        intent = outcome.started_as if applied else outcome.intent
         record = _record_of(outcome)
         is_whole = self.keeps_outcome or _may_be_replaced(outcome)
         text = encoded(record)
         if is_whole:
             text = verdict_record(outcome, replace(record))
+        intent: Intent | None
+        if not applied:
+            intent = outcome.intent
+        elif is_whole:
+            intent = outcome.started_as
+        else:
+            intent = None
         entry = self._entry(
             State.DONE,
-            None if applied and not is_whole else intent,
+            intent,
             taker=self.lane.leases.taker,
             verdict=outcome.verdict.value,
             outcome=text,
@@ -196,11 +202,11 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     # Any: of an end
     def _entry(self, state: State, intent: Intent | None, **done: Any) -> Entry:
         if intent is None:
-            packed = None
-        else:
-            packed = pack(intent, self.lane.leases.store.commons)
-        kept = (None, None) if packed is None else (packed.common, packed.text)
-        return replace(self.entry, state=state, common=kept[0], intent=kept[1], **done)
+            return replace(self.entry, state=state, common=None, intent=None, **done)
+        kept = pack(intent, self.lane.leases.store.commons)
+        return replace(
+            self.entry, state=state, common=kept.common, intent=kept.text, **done
+        )
 
 
 class ItemOptions(ClientOptions, kw_only=True, eq=False):

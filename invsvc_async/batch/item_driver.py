@@ -39,12 +39,12 @@ def driver_of(item: Item, sending: Sending) -> AnyDriver:
         anywhere, item.intent, same_mode=sending.same_mode, in_doubt=item.in_doubt
     )
     intent = item.intent
+    spec = spec_of_intent(ItemOptions.of(item, anywhere), intent, item.reader)
     begin = None
     if item.in_doubt or intent.newest is False:
         since = sending.core.clock.now() if item.lane.was_free else None
         begin = partial(_taken_up, sending.core, since, item.entry.thing)
-    spec = spec_of_intent(ItemOptions.of(item, anywhere), intent, item.reader)
-    if begin is None and item.times_put_back and item.entry.thing is not None:
+    elif item.times_put_back and item.entry.thing is not None:
         begin = partial(_begun_again, spec, item.entry.thing, item.intent)
     return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
 

@@ -106,7 +106,9 @@ class LaneShare:
         """Mark the least *busy* lanes as leaving: beyond *share*, or half if this process *has_more*."""
         staying = [lane for lane in self._leases.lanes.values() if not lane.leaving]
         staying.sort(key=lambda lane: -busy[lane])
-        kept = min(share, ceil(len(staying) / 2)) if has_more else share
+        kept = share
+        if has_more:
+            kept = min(share, ceil(len(staying) / 2))
         for lane in staying[max(kept, 1) :]:
             lane.leaving = True
 
@@ -142,7 +144,9 @@ class LaneShare:
 
     async def _may_follow_others(self, taken: Sequence[Lane]) -> bool:
         """Return whether another process may have written to the things in the lanes *taken*."""
-        if self._leases.living > 1 or not all(lane.was_free for lane in taken):
+        if self._leases.living > 1:
+            return True
+        if not all(lane.was_free for lane in taken):
             return True
         # A process that was there after this run began, and is gone, may have had the lanes and written. If
         # there were finished writes when the run began, they are looked up anyway.

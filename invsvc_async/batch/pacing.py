@@ -74,13 +74,17 @@ class Slots:
 
     def learn(self, exchange: Exchange) -> None:
         """Adapt to the result of a request. After a 429, nothing is sent for as long as it says."""
-        if (
-            exchange.status == 429
-            and (seconds := retry_after(exchange.answer_headers or {})) is not None
-        ):
-            self._limited_until = max(self._limited_until, self._loop.time() + seconds)
-            self._pace.hold(self._limited_until)
+        if exchange.status == 429:
+            self._wait_as_told(exchange)
         exchange.note_load(self._knee, self._counted(self._loop.time()))
+
+    def _wait_as_told(self, exchange: Exchange) -> None:
+        """Send nothing for as long as a 429 says, if it says that."""
+        seconds = retry_after(exchange.answer_headers or {})
+        if seconds is None:
+            return
+        self._limited_until = max(self._limited_until, self._loop.time() + seconds)
+        self._pace.hold(self._limited_until)
 
     @property
     def free(self) -> int:

@@ -76,12 +76,16 @@ async def with_replacements(
     if not lost:
         return [*results]
     found = await _replacements(entries, lost)
-    return [
-        attrs.evolve(each, replaced_by=found[each.thing])
-        if each.secret_lost and each.thing is not None and each.thing in found
-        else each
-        for each in results
-    ]
+    return [_with_replacement(each, found) for each in results]
+
+
+def _with_replacement(result: Result, found: Mapping[str, str]) -> Result:
+    """Return *result*, with the id of what stands in the place of its webhook, if that was *found*."""
+    if not result.secret_lost or result.thing is None:
+        return result
+    if result.thing not in found:
+        return result
+    return attrs.evolve(result, replaced_by=found[result.thing])
 
 
 # Any: the operation says what its value is
@@ -135,12 +139,15 @@ async def _end_of_chain(
     current = webhook
     for _ in range(_MOST):
         made = await _record_under(journal, key_of_replacement(first, current))
-        if made is None or made[0] is not Verdict.APPLIED or made[1].thing is None:
+        if made is None:
+            return None
+        verdict, record = made
+        if verdict is not Verdict.APPLIED or record.thing is None:
             return None
         if not await _is_deleted(journal, first, current):
             return None
-        current = made[1].thing
-        if made[1].had != "lost":
+        current = record.thing
+        if record.had != "lost":
             return current
     return None
 
@@ -150,10 +157,10 @@ async def _is_deleted(journal: JournalEntries, first: str, webhook: str) -> bool
     if found is None:
         return False
     verdict, record = found
+    if verdict is Verdict.APPLIED:
+        return True
     status = record.status or (record.error or {}).get("status")
-    return verdict is Verdict.APPLIED or (
-        verdict is Verdict.REFUSED and status == _GONE
-    )
+    return verdict is Verdict.REFUSED and status == _GONE
 
 
 async def _record_under(

@@ -83,10 +83,11 @@ class Restored:
         """
         if left is None:
             return outcome, left
+        if outcome.verdict is Verdict.APPLIED:
+            self._note(left.thing, left.state)
+            return outcome, left
         if outcome.verdict is not Verdict.UNKNOWN or outcome.attempts:
-            self._note(
-                left.thing, left.state if outcome.verdict is Verdict.APPLIED else None
-            )
+            self._note(left.thing, None)
             return outcome, left
         undone = self._undone(outcome, left.thing)
         if undone is not None:
@@ -103,7 +104,9 @@ class Restored:
         """
         reading = outcome.history[-1]
         over = outcome.evidence.window_until
-        if not isinstance(reading, Reading) or over is None or reading.started < over:
+        if not isinstance(reading, Reading) or over is None:
+            return None
+        if reading.started < over:
             return None
         if reading.stamp is None:
             return None

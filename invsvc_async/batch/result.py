@@ -124,24 +124,28 @@ class Result(Generic[T_co]):
         failed = record.failed
         status = record.status
         code = record.code
-        error = None if outcome is None else outcome.error
+        if outcome is None:
+            error = None
+            secret = record.secret
+        else:
+            error = outcome.error
+            secret = outcome.secret
         if failed is None and error is not None:
             failed = f"{type(error).__name__}: {error}"
             status = getattr(error, "status", None)
             code = getattr(error, "code", None)
-        answered = record.basis == "answered" and verdict is Verdict.APPLIED
         return cls(
             key=entry.key,
             operation=entry.operation,
             verdict=verdict,
-            message=record.why or ("the service answered so" if answered else ""),
+            message=_message_of(verdict, record),
             basis=record.basis,
             thing=record.thing,
             attempts=record.tries,
             resends=record.again,
             reads=record.reads,
             seconds=record.took,
-            secret=record.secret if outcome is None else outcome.secret,
+            secret=secret,
             overtaken=record.overtaken,
             error=failed,
             status=status,
@@ -153,6 +157,15 @@ class Result(Generic[T_co]):
             done_at=entry.done_at,
             outcome=outcome,
         )
+
+
+def _message_of(verdict: Verdict, record: VerdictRecord) -> str:
+    """Return the one-line reason; an answer that says success is stored without one."""
+    if record.why:
+        return record.why
+    if record.basis == "answered" and verdict is Verdict.APPLIED:
+        return "the service answered so"
+    return ""
 
 
 # Any: the operation says what its value is

@@ -83,9 +83,10 @@ class RunInput:
             summary = await summary_of(entries)
             self._dispatcher.earlier_writes.has_any = summary.done > 0
             # Of another input than a file, nobody knows how many writes it has before its end.
-            entries.facts.put(
-                TOTAL, str(writes.good) if isinstance(writes, FileWrites) else None
-            )
+            total = None
+            if isinstance(writes, FileWrites):
+                total = str(writes.good)
+            entries.facts.put(TOTAL, total)
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._dispatcher.feed(self._is_over))
@@ -95,7 +96,9 @@ class RunInput:
                 first = several.exceptions[0]
                 raise first from first.__cause__
         restored = self._sending.restored
-        if restored is not None and restored.is_open and (restored.met or self.skipped):
+        if restored is None or not restored.is_open:
+            return
+        if restored.met or self.skipped:
             # The input was read to its end, so those of its writes that may have been sent since the copy was
             # made are in the journal, in doubt. Any write that comes later counts as new.
             await entries.store.run(close_restored)
@@ -178,5 +181,7 @@ class RunInput:
     def _warn_of_lost_secrets(self, new: Iterable[Asked]) -> None:
         """Warn once if *new* writes create webhooks, and nothing keeps their secrets."""
         sending = self._sending
-        if sending.on_secret is None and any(each.spec.kind.has_secret for each in new):
+        if sending.on_secret is not None:
+            return
+        if any(each.spec.kind.has_secret for each in new):
             sending.core.warn_once("secrets of a batch", _NO_SECRETS)

@@ -67,8 +67,10 @@ class RunProgress:
         engine = self._engine
         now = self._over or asyncio.get_running_loop().time()
         seconds = now - self._began if self._began else 0.0
-        runs = self.is_running
-        paused, next_probe = pause_in(engine) if runs else (None, None)
+        paused = next_probe = limited_by = None
+        if self.is_running:
+            paused, next_probe = pause_in(engine)
+            limited_by = limit_in(engine)
         return Progress(
             done=done,
             skipped=self._run_input.skipped,
@@ -79,7 +81,7 @@ class RunProgress:
             verdicts=dict(self._verdicts),
             paused=paused,
             next_probe=next_probe,
-            limited_by=limit_in(engine) if runs else None,
+            limited_by=limited_by,
         )
 
     # --- phases

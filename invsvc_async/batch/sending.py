@@ -71,8 +71,7 @@ class Sending:
             check_count("per_team", self.per_team, least=1)
         check_rate(self.rate)
         most = self.stop_after
-        is_share = isinstance(most, float) and 0 < most < 1
-        if not (most is None or is_share or (type(most) is int and most >= 1)):
+        if not _is_limit(most):
             raise ConfigurationError(
                 f"stop_after: is {most!r}. Pass a number of writes from 1, or a share between 0 and 1."
             )
@@ -114,6 +113,15 @@ class Sending:
         return replace(spec, key=key, tag=tag, policy=known[1])
 
 
+def _is_limit(most: object) -> bool:
+    """Return whether *most* is ``None``, a number of writes from 1, or a share of them between 0 and 1."""
+    if most is None:
+        return True
+    if isinstance(most, float):
+        return 0 < most < 1
+    return type(most) is int and most >= 1
+
+
 def content_of(spec: WriteSpec) -> str:
     """
     Return a digest of the request, 32 characters. The order of a body's members does not matter, nor do the
@@ -123,13 +131,16 @@ def content_of(spec: WriteSpec) -> str:
     """
     request = spec.request
     tag = spec.tag
+    body = None
+    if request.has_body:
+        body = by_value(request.body)
     asked: list[object] = [
         request.operation.name,
         request.method,
         request.raw_path,
         request.path,
         request.query,
-        by_value(request.body) if request.has_body else None,
+        body,
         spec.team,
     ]
     if tag is not None and not is_unique(tag):

@@ -147,9 +147,10 @@ class AdaptiveLimit:
             grew = self.size > size
             self._sums = self._start.next_round(now, self.size, grew=grew)
             return
-        self._sums = self._settled_round(
-            now if size == self.size else now + self._SETTLING * exp(this.latency)
-        )
+        since = now
+        if self.size != size:
+            since += self._SETTLING * exp(this.latency)
+        self._sums = self._settled_round(since)
 
     def _next_size(self, this: Round) -> int:
         if self._start is not None:

@@ -46,12 +46,10 @@ class Deadline:
             shared.open.add(self)
             if self.deadline < shared.timer_at:
                 shared.set_timer(self.deadline)
+        elif self.deadline == inf:
+            self._timer = None
         else:
-            self._timer = (
-                None
-                if self.deadline == inf
-                else self._loop.call_at(self.deadline, self.expire)
-            )
+            self._timer = self._loop.call_at(self.deadline, self.expire)
         return self
 
     def end(self) -> None:

@@ -319,13 +319,13 @@ class JournalEntries(Entries):
             InvalidRequestError: Several namespaces have it.
         """
         found = await lists.keys_called(self.store, key)
-        if key not in found and len(found) > 1:
+        if not found or key in found:
+            return key
+        if len(found) > 1:
             raise InvalidRequestError(
                 f"key: {key!r} is not unique", hint=f"Use one of {', '.join(found)}."
             )
-        if found and key not in found:
-            return found[0]
-        return key
+        return found[0]
 
     def key_of(self, entry: Entry) -> str:
         """Return the key of *entry* without its namespace."""
@@ -365,13 +365,11 @@ async def reopen_all(
     chosen = [*map(str, verdicts)]
     last = await lists.last_number(entries.store)
     while True:
-        found = [
-            (seq, key)
-            for verdict in chosen  # each by the index of those few
-            for seq, key in await lists.of_verdict(
+        found: list[tuple[int, str]] = []
+        for verdict in chosen:  # each by the index of those few
+            found += await lists.of_verdict(
                 entries.store, verdict, after, last, _AT_ONCE
             )
-        ]
         if not found:
             return count
         part = sorted(found)[:_AT_ONCE]

@@ -203,7 +203,7 @@ def without_lost_sends(intent: Intent) -> Intent:
     Its lost sends then count as without an effect.  That is so only if no later write is done or in doubt:
     the read may have shown the effect of that one.
     """
-    seen = [each for each in intent.sent if _is_seen(each)][:1]
+    seen = [*filter(_is_seen, intent.sent)][:1]
     if not seen:
         return intent
     return as_new(intent, _not_applied(seen))
@@ -247,7 +247,7 @@ def seen_undone(intent: Intent, at: float) -> Intent | None:
 
 def was_seen_undone(intent: Intent) -> bool:
     """Return whether ``seen_undone`` has given *intent* ends, and nothing was sent since."""
-    return any(_is_seen(each) for each in intent.sent)
+    return any(map(_is_seen, intent.sent))
 
 
 def _is_seen(sent: Sent) -> bool:
@@ -256,4 +256,6 @@ def _is_seen(sent: Sent) -> bool:
 
     Only such a send has ``end.latest`` without a ``latest`` of its own.
     """
-    return sent.latest is None and sent.end is not None and sent.end.latest is not None
+    if sent.latest is not None or sent.end is None:
+        return False
+    return sent.end.latest is not None

@@ -197,7 +197,9 @@ class ClientJournal:
         If provably no byte of it left, it is removed. A verdict that is already stored stays.
         """
         write = self._writes.get(intent.identity)
-        if write is None or write.done or intent.identity in self._resolved:
+        if write is None:
+            return
+        if write.done or intent.identity in self._resolved:
             return
         write.sent = None
         if sent:
@@ -291,7 +293,9 @@ class ClientJournal:
         An open intent stays.
         """
         write = self._writes.get(identity)
-        if write is not None and write.done and not self.life.is_closing:
+        if write is None or not write.done:
+            return
+        if not self.life.is_closing:
             self._removal.soon(identity)
 
     # --- what others have left
@@ -344,7 +348,10 @@ class ClientJournal:
             # Others may have written to the same thing since, so it is not known whether it is the newest.
             if intent.newest and self.is_shared:
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
-            yield in_doubt(intent) if entry.seq <= through else intent
+            if entry.seq <= through:
+                yield in_doubt(intent)
+            else:
+                yield intent
 
     async def unheard(self) -> AsyncIterator[AnyOutcome]:
         """Iterate over the verdicts that were taken over, oldest first; unreadable ones are logged."""

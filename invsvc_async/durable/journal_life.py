@@ -200,11 +200,9 @@ class JournalLife:
 
     def _go_on_beating(self, leases: Leases) -> None:
         """Start the task for the signs of life, unless it runs: a signal handler may have ended it."""
-        if (
-            self._store.is_shared
-            and not self.is_closing
-            and (self._beating is None or self._beating.done())
-        ):
+        if not self._store.is_shared or self.is_closing:
+            return
+        if self._beating is None or self._beating.done():
             self._beating = asyncio.create_task(leases.live(warning=_SILENT))
             weakref.finalize(self, _end_soon, self._beating).atexit = False
 

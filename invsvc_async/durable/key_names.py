@@ -104,10 +104,11 @@ class Namespaces:
         noted = f"keys {place} {_mine(core)}"
         mine = _mine(core)
         facts = await self._facts.of([begun, noted])
-        is_ours = mine is not None and (
-            self._same_mode or facts.get(begun) == mine or noted in facts
-        )
-        return place == self._named or (is_ours and begun in facts)
+        if place == self._named:
+            return True
+        if mine is None or begun not in facts:
+            return False
+        return self._same_mode or facts[begun] == mine or noted in facts
 
     async def _found(self, team: str | None, core: ClientCore) -> str:
         mine = _mine(core)
@@ -119,12 +120,8 @@ class Namespaces:
         place = _place_of(team, core)
         if await self._facts.get(f"keys {place}", mine) == mine:
             return place
-        if (
-            await self._facts.get(
-                f"keys {place} {mine}", "" if self._same_mode else None
-            )
-            is not None
-        ):
+        new = "" if self._same_mode else None
+        if await self._facts.get(f"keys {place} {mine}", new) is not None:
             return place
         raise ConfigurationError(
             "journal: its keys for this base URL and team were made with another credential, perhaps of "

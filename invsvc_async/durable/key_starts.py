@@ -42,7 +42,9 @@ class StartOrder:
     async def until_first(self, start: KeyStart) -> None:
         """Wait until *start* is the first of its thing, unless *start* has left."""
         starts = self._starts.get(start.thing)
-        if starts is None or start not in starts or starts[0] is start:
+        if starts is None or start not in starts:
+            return
+        if starts[0] is start:
             return
         start.is_first = asyncio.get_running_loop().create_future()
         await start.is_first

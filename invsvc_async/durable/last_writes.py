@@ -60,12 +60,10 @@ def left_by(
     if last is None or (outcome.verdict is Verdict.UNKNOWN and not kind.shows_change):
         return Left(thing)
     try:
-        state = _kept(
-            kind,
-            MEMBERS.decode(last.shown)
-            if isinstance(last.shown, msgspec.Raw)
-            else last.shown,
-        )
+        shown = last.shown
+        if isinstance(shown, msgspec.Raw):
+            shown = MEMBERS.decode(shown)
+        state = _kept(kind, shown)
         text = None if state is None else _encode(state).decode()
     except (
         InvsvcError,
@@ -83,12 +81,17 @@ def claim_by(outcome: AnyOutcome) -> str | None:
     thing = outcome.value
     made = thing.get("id") if isinstance(thing, dict) else getattr(thing, "id", None)
     creates = kind_of_write(BY_NAME[intent.operation]).creates
-    if outcome.verdict is not Verdict.APPLIED or not creates or is_unique(intent.tag):
+    if outcome.verdict is not Verdict.APPLIED:
+        return None
+    if not creates or is_unique(intent.tag):
         return None
     if not isinstance(made, str):
         return None
     # PostgreSQL would refuse all that is stored with a null character.
-    return (ANSWERED if is_answered(outcome) else "") + made.replace("\0", "\ufffd")
+    made = made.replace("\0", "\ufffd")
+    if is_answered(outcome):
+        return ANSWERED + made
+    return made
 
 
 def _kept(kind: WriteKind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:

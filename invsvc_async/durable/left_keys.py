@@ -147,10 +147,10 @@ class LeftKeys:
     async def _answers(self, entry: Entry, intent: Intent) -> bool:
         """Return whether *entry* is of *intent*, or of a later run that has applied the same write."""
         stored = await self._stored.intent_in(entry)
+        if stored.identity == intent.identity:
+            return True
         is_applied = entry.verdict == Verdict.APPLIED
-        return stored.identity == intent.identity or (
-            is_applied and _is_same_write(stored, intent)
-        )
+        return is_applied and _is_same_write(stored, intent)
 
     async def _take_and_settle(
         self,
@@ -211,9 +211,10 @@ class LeftKeys:
 
 def _is_same_write(one: Intent, other: Intent) -> bool:
     """Return whether two intents with one key are of the same write, perhaps of different runs."""
-    return (
-        (one.operation, one.path, one.query)
-        == (other.operation, other.path, other.query)
-        and one.has_body == other.has_body
-        and by_value(untagged_body(one)) == by_value(untagged_body(other))
-    )
+    called = (one.operation, one.path, one.query)
+    if called != (other.operation, other.path, other.query):
+        return False
+    if one.has_body != other.has_body:
+        return False
+    is_same: bool = by_value(untagged_body(one)) == by_value(untagged_body(other))
+    return is_same

@@ -95,9 +95,9 @@ class LeftWrites:
 
         def is_left(key: str) -> bool:
             write = self._writes.get(key)
-            return (
-                write is not None and write.is_left and not self._removal.is_soon(key)
-            )
+            if write is None or not write.is_left:
+                return False
+            return not self._removal.is_soon(key)
 
         for some in slices([*filter(is_left, self._writes)], PAGE):
             for entry in await entries_of(self._store, some, done=done):

@@ -116,8 +116,7 @@ def record_of(outcome: AnyOutcome) -> VerdictRecord:
             waited=waited,
             had=outcome.secret,
         )
-    return VerdictRecord(
-        why=outcome.message if evidence.basis != "answered" or not plain else "",
+    record = VerdictRecord(
         basis=evidence.basis,
         thing=_id_of(outcome.value),
         tries=outcome.attempts,
@@ -126,18 +125,31 @@ def record_of(outcome: AnyOutcome) -> VerdictRecord:
         took=round(took, 4),
         waited=round(outcome.waited, 4),
         had=outcome.secret,
-        overtaken=outcome.verdict is Verdict.NOT_APPLIED
-        and any(
-            isinstance(event, Resumed) and event.newest is False for event in history
-        ),
-        failed=None if error is None else f"{type(error).__name__}: {error}"[:500],
-        status=error.status if isinstance(error, ServiceError) else None,
-        code=error.code if isinstance(error, ServiceError) else None,
+        overtaken=_is_overtaken(outcome),
         cause=evidence.cause,
         person=evidence.person,
         candidates=_ids(evidence.candidates),
         duplicates=_ids(evidence.duplicates or ()),
-        story=None if plain else outcome.explain()[:4000],
+    )
+    if not plain or evidence.basis != "answered":
+        record.why = outcome.message
+    if error is not None:
+        record.failed = f"{type(error).__name__}: {error}"[:500]
+    if isinstance(error, ServiceError):
+        record.status = error.status
+        record.code = error.code
+    if not plain:
+        record.story = outcome.explain()[:4000]
+    return record
+
+
+def _is_overtaken(outcome: AnyOutcome) -> bool:
+    """Return whether a write was not sent (again) because of a newer one, as its history shows."""
+    if outcome.verdict is not Verdict.NOT_APPLIED:
+        return False
+    return any(
+        isinstance(event, Resumed) and event.newest is False
+        for event in outcome.history
     )
 
 
@@ -274,6 +286,12 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
         error = error_in(record, verdict, intent.operation)
     except (InvsvcError, TypeError, *UNREADABLE) as problem:
         raise unreadable(entry.key, problem) from None
+    secret = record.secret
+    # A verdict still in a client's journal was given to nobody: its secret died with the process.
+    if record.had == "returned":
+        secret = "lost"
+    if verdict is Verdict.APPLIED and record.basis == "answered":
+        intent = _answered(intent)
     outcome: OutcomeBase[Any] = OutcomeBase(
         verdict=verdict,
         message=record.why,
@@ -290,11 +308,8 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
         resends=record.again,
         took=record.took,
         waited=record.waited,
-        # A verdict still in a client's journal was given to nobody: its secret died with the process.
-        secret="lost" if record.had == "returned" else record.secret,
-        started_as=_answered(intent)
-        if verdict is Verdict.APPLIED and record.basis == "answered"
-        else intent,
+        secret=secret,
+        started_as=intent,
         livemode=record.livemode,
     )
     return cast("Outcome[Any]", outcome)
@@ -334,9 +349,9 @@ def may_be_sent(entry: Entry) -> bool:
         return True
     try:
         sends = msgspec.json.decode(entry.intent or "{}").get("sent", [])
-        return type(sends) is not list or any(
-            send["end"]["kind"] != "not applied" for send in sends
-        )
+        if type(sends) is not list:
+            return True
+        return any(send["end"]["kind"] != "not applied" for send in sends)
     except (
         AttributeError,
         LookupError,
@@ -361,16 +376,23 @@ def verdict_of_unfit(
         why = "; ".join(cause.problems)
     else:
         why = str(error)
-    what = "it may have been sent, and cannot be settled" if sent else "it was not sent"
+    if sent:
+        what = "it may have been sent, and cannot be settled"
+        basis = "none"
+        verdict = Verdict.UNKNOWN
+    else:
+        what = "it was not sent"
+        basis = "never sent"
+        verdict = Verdict.NOT_APPLIED
     _outbox_log.error("outbox: %s: %s: %s", entry.key, what, why)
     record = VerdictRecord(
         why=f"{what}: {why.rstrip('.')}. It is kept. Deploy a version or settings that fit, then mark it to "
         "be done again (invsvc outbox retry).",
-        basis="none" if sent else "never sent",
+        basis=basis,
         tries=0,
         error=plain_error(ConfigurationError(why)),
     )
-    return _ended(entry, Verdict.UNKNOWN if sent else Verdict.NOT_APPLIED, record)
+    return _ended(entry, verdict, record)
 
 
 def verdict_of_lost(entry: Entry) -> Entry:

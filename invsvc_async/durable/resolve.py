@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.opening import Store
-    from invsvc_async.reconcile.history import Secret
+    from invsvc_async.reconcile.history import Cause, Secret
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.transport.client_core import ClientCore
@@ -127,12 +127,11 @@ def resolution(applied: object, because: str, by: str | None) -> Resolution:
 
 
 def _is_line(text: object, longest: int) -> bool:
-    return (
-        isinstance(text, str)
-        and len(text.strip()) > 0
-        and len(text) <= longest
-        and text.isprintable()
-    )
+    if not isinstance(text, str):
+        return False
+    if not text.strip() or len(text) > longest:
+        return False
+    return text.isprintable()
 
 
 def _whoever_runs_this() -> str:
@@ -165,7 +164,9 @@ async def resolve(
         JournalError: There is no such write, a living process has it, it has a final verdict, nothing of it
             was sent, or somebody changed it at the same time.  Nothing was stored.
     """
-    called = f"resolve: the write under the key {name if key is None else key!r}"
+    if key is None:
+        key = name
+    called = f"resolve: the write under the key {key!r}"
     await store.idle()  # what this process stores of it
     seen = await entry_of(store, name)
     if seen is None:
@@ -177,10 +178,11 @@ async def resolve(
         raise changed_meanwhile(called)
     is_of_copy = seen.seq <= (await store.run(marked)).through
     _check_open(seen, finding, called, is_of_copy=is_of_copy)
+    bare = seen
     is_keyed = store.how.kind == "journal" and seen.digest != ""
-    intent = intent_of(
-        replace(seen, key=key_in(seen.key)) if is_keyed else seen, store.commons
-    )
+    if is_keyed:
+        bare = replace(seen, key=key_in(seen.key))
+    intent = intent_of(bare, store.commons)
     if identity is not None and intent.identity != identity:
         raise JournalError(
             f"{called} is another one than that of the intent. Nothing was stored.",
@@ -276,7 +278,7 @@ def _value_of(intent: Intent, finding: Resolution) -> Any:  # Any: as the operat
     of = finding.of
     if of is None or isinstance(of, str):
         is_new = kind_of_write(operation).creates
-        known = of or (None if is_new else intent.path.get("id"))
+        known = _known_id(intent, of, is_new=is_new)
         if not is_new and names_another(known, intent.path):
             raise _other_thing(intent, known)
         if known is None:
@@ -295,6 +297,15 @@ def _value_of(intent: Intent, finding: Resolution) -> Any:  # Any: as the operat
     if names_another(getattr(of, "id", None), intent.path):
         raise _other_thing(intent, getattr(of, "id", None))
     return of
+
+
+def _known_id(intent: Intent, found: str | None, *, is_new: bool) -> str | None:
+    """Return the id that was *found*, or else that of the thing that the write changes, if it is not new."""
+    if found:
+        return found
+    if is_new:
+        return None
+    return intent.path.get("id")
 
 
 def _other_thing(intent: Intent, named: object) -> InvalidRequestError:
@@ -317,7 +328,15 @@ def _outcome(
     intent: Intent, finding: Resolution, value: Any, before: VerdictRecord, at: int
 ) -> AnyOutcome:
     """Return the outcome of *finding*, with what the record *before* has counted."""
-    words = "it was applied" if finding.applied else "it was not applied"
+    cause: Cause | None
+    if finding.applied:
+        verdict = Verdict.APPLIED
+        words = "it was applied"
+        cause = None
+    else:
+        verdict = Verdict.NOT_APPLIED
+        words = "it was not applied"
+        cause = "person"
     secret: Secret | None = None
     if finding.applied and kind_of_write(BY_NAME[intent.operation]).has_secret:
         secret = "lost"
@@ -325,11 +344,11 @@ def _outcome(
             value = attrs.evolve(value, secret=None)
             secret = "not stored"
     outcome: OutcomeBase[Any] = OutcomeBase(
-        verdict=Verdict.APPLIED if finding.applied else Verdict.NOT_APPLIED,
+        verdict=verdict,
         message=f"{finding.by} found that {words}: {finding.because}",
         evidence=Evidence(
             basis="person",
-            cause=None if finding.applied else "person",
+            cause=cause,
             person=PersonFinding(by=finding.by, at=at, because=finding.because),
         ),
         value=value,

@@ -68,12 +68,7 @@ class RunWaits:
         event = asyncio.Event()
         self._waiting[event] = lane
         try:
-            while (
-                isinstance(
-                    now := await in_store.look(self._store, held.entry.key), Held
-                )
-                and now.entry.lane == lane
-            ):
+            while await self._is_held_in(lane, held.entry.key):
                 await self.while_open(set_within(event, pause))
                 event.clear()
                 pause = min(2 * pause, _LONGEST)
@@ -85,6 +80,11 @@ class RunWaits:
         for event, lane in self._waiting.items():
             if what in ("", str(lane)):
                 event.set()
+
+    async def _is_held_in(self, lane: int, key: str) -> bool:
+        """Return whether a living process has the entry of *key* in *lane*."""
+        found = await in_store.look(self._store, key)
+        return isinstance(found, Held) and found.entry.lane == lane
 
     def notify(self, lane: int) -> None:
         """Wake all waits for something in *lane*: here and, if others use the journal, in other processes."""

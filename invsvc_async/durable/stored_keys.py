@@ -109,12 +109,15 @@ class StoredKeys:
             )
             intent = attrs.evolve(intent, policy=policy)
             reader = spec.reader
+        gone_since = None
+        if sender_gone:
+            gone_since = self._known_gone_since(run)
         return run_of(
             run.bound(),
             with_reader(intent, reader),
             reader=reader,
             journaled=True,
-            gone_since=self._known_gone_since(run) if sender_gone else None,
+            gone_since=gone_since,
             reads_only=spec is None,
         )
 
@@ -124,6 +127,6 @@ class StoredKeys:
 
         A file was opened only after its last process had ended; in a database, that is known from now on.
         """
-        return (
-            run.options.core.clock.now() if self._store.is_shared else self._life.opened
-        )
+        if self._store.is_shared:
+            return run.options.core.clock.now()
+        return self._life.opened

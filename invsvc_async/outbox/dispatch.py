@@ -36,16 +36,21 @@ class OutboxItem(Item, kw_only=True, eq=False):
 
     async def settled(self, outcome: AnyOutcome) -> None:
         """Store the outcome, or put the write back."""
-        policy = outcome.started_as.policy
-        absent = (
-            outcome.verdict is Verdict.NOT_APPLIED
-            and outcome.evidence.cause == "absent"
-        )
-        may = policy.resend != "never" and policy.max_resends > 0
-        if absent and may and self.times_put_back + 1 < MOST_ROUNDS:
+        if self._may_be_sent_again(outcome):
             self._put_back(outcome)
         else:
             await super().settled(outcome)
+
+    def _may_be_sent_again(self, outcome: AnyOutcome) -> bool:
+        """Return whether the write is proven absent, and its policy and its earlier rounds allow another."""
+        if outcome.verdict is not Verdict.NOT_APPLIED:
+            return False
+        if outcome.evidence.cause != "absent":
+            return False
+        policy = outcome.started_as.policy
+        if policy.resend == "never" or policy.max_resends <= 0:
+            return False
+        return self.times_put_back + 1 < MOST_ROUNDS
 
 
 async def dispatch(

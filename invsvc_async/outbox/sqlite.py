@@ -75,9 +75,9 @@ class SqliteEnqueuing(Enqueuing):
     def find(self, core: ClientCore, new: Entry) -> Script[str]:
         """Return the base URL of *core*, if the file has an outbox for it."""
         # the row has its common part; who sends checks the credential
-        if not (yield application_table.is_there()) or not (
-            yield application_table.epoch_of(core.base_url)
-        ):
+        if not (yield application_table.is_there()):
+            raise not_there(core)
+        if not (yield application_table.epoch_of(core.base_url)):
             raise not_there(core)
         later = later_columns_of(new)
         if later and not (yield application_table.can_have_more()):
@@ -220,9 +220,11 @@ class SqliteOutbox(OutboxEntries):
         # first: it may be moved now
         new = await self._rows(application_table.new_row(self.file.base_url, key))
         moved = await super().entry(key)
-        if moved is not None and (not new or new[0].digest == moved.digest):
+        if not new:
             return moved
-        return new[0] if new else None  # of an older copy of the file
+        if moved is not None and new[0].digest == moved.digest:
+            return moved
+        return new[0]  # of an older copy of the file
 
     async def waiting(self, chosen: Chosen = ALL) -> int:
         """Count the *chosen* rows that were not moved yet."""
@@ -244,12 +246,12 @@ class SqliteOutbox(OutboxEntries):
         wanted = wanted_by(chosen)
         # what is wanted may be noted of any of them
         most = _MOST_LISTED if wanted else limit
-        rows = application_table.new_rows(self.file.base_url, most)
-        new = [
-            row
-            for row in (await self._rows(rows) if chosen.includes_open else ())
-            if has_all(row.noted, wanted)
-        ]
+        new: list[Entry] = []
+        if chosen.includes_open:
+            rows = await self._rows(
+                application_table.new_rows(self.file.base_url, most)
+            )
+            new = [row for row in rows if has_all(row.noted, wanted)]
         found = await super().first(limit, chosen)
         there = {entry.key for entry in found}
         return [*found, *(row for row in new if row.key not in there)][:limit]

@@ -195,12 +195,10 @@ class PostgresDialect(_Dialect):
             firsts.append(len(given))
             if number not in statement.rows:
                 given.append(value)
+            elif value:
+                given += map(list, zip(*value, strict=True))
             else:
-                given += (
-                    map(list, zip(*value, strict=True))
-                    if value
-                    else [[]] * statement.rows[number]
-                )
+                given += [[]] * statement.rows[number]
         if text not in self._known:
             words = (self._word(part, firsts[part.number]) for part in statement.parts)
             self._known[text] = _WORDS.sub(lambda _: next(words), text)

@@ -189,9 +189,9 @@ class FileLock:
     def is_owned(self) -> bool | None:
         """Return whether a process has the file that is shared; ``None`` if the system cannot tell."""
         file = self._file
-        if file is None or file.owner is not None:
-            if file is None:
-                return None
+        if file is None:
+            return None
+        if file.owner is not None:
             return True
         try:
             return _ask(file.number, "F_OFD_GETLK", "F_WRLCK", _OWNER)

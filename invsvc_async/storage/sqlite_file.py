@@ -154,10 +154,10 @@ def _code_in(found: str) -> int | None:
 
 def _unread(found: str, code: int) -> sqlite3.Error:
     """Return the error of a statement that could not read the page: the check has hidden it."""
-    is_disk = code & 0xFF == sqlite3.SQLITE_IOERR
-    error = sqlite3.OperationalError(
-        f"{'disk I/O error' if is_disk else 'it cannot be checked'}: {found}"
-    )
+    what = "it cannot be checked"
+    if code & 0xFF == sqlite3.SQLITE_IOERR:
+        what = "disk I/O error"
+    error = sqlite3.OperationalError(f"{what}: {found}")
     error.sqlite_errorcode = code
     return error
 

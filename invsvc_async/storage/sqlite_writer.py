@@ -33,6 +33,7 @@ from invsvc_async.storage.sqlite_file import in_words, is_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
+    from contextlib import AbstractContextManager
 
     from invsvc_async.storage.dialect import Script, SqliteDialect
 
@@ -146,11 +147,10 @@ class _Committer:
         if self.check is not None:
             self.check(connection)
         # Without functions, what is stored may be one statement, which is its own transaction.
-        with (
-            transaction(connection, self.begin)
-            if any(map(_act_of, jobs))
-            else nullcontext()
-        ):
+        around: AbstractContextManager[None] = nullcontext()
+        if any(map(_act_of, jobs)):
+            around = transaction(connection, self.begin)
+        with around:
             for act, some in groupby(jobs, _act_of):
                 if act is not None:
                     for job in some:

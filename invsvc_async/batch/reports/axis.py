@@ -74,7 +74,10 @@ def axis_of(begun: int, ended: int, still: Iterable[tuple[int, int]]) -> Axis:
     knots = [Knot(begun, 0.0)]
     reached = 0.0
     for each in stretches:
-        reached += (each.ended - each.begun) * (factor if each.is_still else 1.0)
+        length: float = each.ended - each.begun
+        if each.is_still:
+            length *= factor
+        reached += length
         knots.append(Knot(each.ended, reached / whole))
     knots[-1] = Knot(ended, 1.0)  # whatever was lost by rounding
     return Axis(knots, is_shortened)

@@ -11,6 +11,7 @@ import attrs
 from invsvc_async.batch.reports.markup import (
     Html,
     filled,
+    filled_if_any,
     filled_with_each,
     moment_of,
 )
@@ -64,25 +65,27 @@ def page_of(report: Report) -> str:
         head=filled("head", title=f"{report.kind.capitalize()} {report.name}"),
         tiles=tiles,
         open=f", {left:,} of them still open" if left else "",
-        period=_period_of(report) if report.slices else "",
+        period=_period_of(report),
         verdicts=filled_with_each("heading", COLOURS),
         operations=_operations_of(report),
         labels=_labels("by", ["Operation", *map(str, COLOURS)]),
-        timeline=timeline_of(report) if report.slices else "",
+        timeline=timeline_of(report),
         throughput=f"{report.rate:,.0f} a second{ran}" if report.rate else "none",
         faults=faults or "none",
         failed="" if report.groups else "None: all finished writes are applied.",
         groups=[_group(each, report) for each in report.groups],
-        duplicates=_duplicates(report) if report.second_effects else "",
-        lost=_lost(report) if report.secrets_lost else "",
-        replaced=_replaced(report) if report.secrets_replaced else "",
+        duplicates=_duplicates(report),
+        lost=_lost(report),
+        replaced=_replaced(report),
         total=summary.total,
         **{name: getattr(report, name) for name in ("attempts", "resends", "reads")},
         **{name: f"{report.quantile(part):.3g}" for name, part in quantiles.items()},
     )
 
 
-def _period_of(report: Report) -> Html:
+def _period_of(report: Report) -> Html | str:
+    if not report.slices:
+        return ""
     begun = report.slices[0].begun
     end = report.slices[-1].begun + report.width
     return filled("period", begun=moment_of(begun), end=moment_of(end))
@@ -131,8 +134,7 @@ def _labels(table: str, titles: Sequence[str]) -> Html:
     """Return the rules that put the titles of columns into the cells of a table's class, on a phone."""
     rules = [
         filled("label", table=table, number=number, title=title)
-        for number, title in enumerate(titles, 1)
-        if number > 1
+        for number, title in enumerate(titles[1:], 2)
     ]
     return filled("labels", rules=rules)
 
@@ -205,7 +207,7 @@ def _group(group: Group, report: Report) -> Html:
         "group",
         **{name: getattr(group, name) for name in ("verdict", "cause", "count")},
         advice=_advice(group.advice),
-        command=filled_with_each("command", [group.command] if group.command else []),
+        command=filled_if_any("command", group.command),
         writes=[*map(_write, group.results)],
         colour=COLOURS[group.verdict],
         more=_rest_of(report, rest),
@@ -213,13 +215,14 @@ def _group(group: Group, report: Report) -> Html:
 
 
 def _write(result: Result) -> Html:
-    is_told = result.verdict is Verdict.UNKNOWN and result.story
     if result.candidates:
         candidates = f" Candidates: {', '.join(result.candidates)}."
     else:
         candidates = ""
     words = f"{words_of(result)}.{candidates}"
-    story = filled_with_each("story", [result.story] if is_told else [])
+    story: list[Html] = []
+    if result.verdict is Verdict.UNKNOWN:
+        story = filled_if_any("story", result.story)
     return filled(
         "write", key=result.key, operation=result.operation, words=words, story=story
     )
@@ -228,21 +231,23 @@ def _write(result: Result) -> Html:
 # --- applied, but to be looked at
 
 
-def _lost(report: Report) -> Html:
+def _lost(report: Report) -> Html | str:
+    if not report.secrets_lost:
+        return ""
     things = [(each.key, each.thing or NO_ID) for each in report.secrets_lost]
     return filled(
         "webhooks",
         title="Secrets lost",
         advice=_advice(LOST_SECRETS),
-        command=filled_with_each(
-            "command", [report.replacing] if report.replacing else []
-        ),
+        command=filled_if_any("command", report.replacing),
         writes=_webhooks(things),
         more=_rest_of(report, report.lost - len(things)),
     )
 
 
-def _replaced(report: Report) -> Html:
+def _replaced(report: Report) -> Html | str:
+    if not report.secrets_replaced:
+        return ""
     things = [(each.key, replacement(each)) for each in report.secrets_replaced]
     return filled(
         "webhooks",
@@ -266,7 +271,9 @@ def _rest_of(report: Report, many: int) -> str:
     return f"And {many:,} more: invsvc {report.kind} report {report.where} --jsonl FILE lists them all."
 
 
-def _duplicates(report: Report) -> Html:
+def _duplicates(report: Report) -> Html | str:
+    if not report.second_effects:
+        return ""
     shown = sum(len(each.duplicates) for each in report.second_effects)
     return filled(
         "webhooks",

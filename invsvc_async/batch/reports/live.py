@@ -94,9 +94,7 @@ class Watch:
             "expected": _expected(summary, facts),
             "state": _state_of(summary, limits, workers, age),
             "changed": None if age is None else max(age, 0.0),
-            "seconds": None
-            if began is None or ended is None
-            else max(ended - int(began) / 1000, 0.0),
+            "seconds": _seconds_between(began, ended),
             "limits": [*map(_plain_limit, limits)],
             "workers": None if workers is None else [*map(plain_worker, workers)],
             "groups": self._groups,
@@ -140,20 +138,32 @@ class Watch:
 
     def _changed(self, workers: Sequence[Worker]) -> float | None:
         """Return when it was changed last, in epoch s. To read a file creates an empty log beside it."""
-        found = [each.seen.timestamp() for each in workers]
-        for path in (
-            () if self._file is None else (self._file, Path(f"{self._file}-wal"))
-        ):
+        if self._file is None:
+            return max((each.seen.timestamp() for each in workers), default=None)
+        found: list[float] = []
+        for path in (self._file, Path(f"{self._file}-wal")):
             with suppress(OSError):
                 state = path.stat()
-                found += [state.st_mtime] if state.st_size else []
+                if state.st_size:
+                    found.append(state.st_mtime)
         return max(found, default=None)
 
 
 def _expected(summary: Summary, facts: Mapping[str, str]) -> int:
     """Return how many writes there will be: while the input is read, as many as its file has, if known."""
-    total = facts.get(TOTAL, "") if summary.open_inputs else ""
-    return max(summary.total, int(total) if total.isdecimal() else 0)
+    if not summary.open_inputs:
+        return summary.total
+    total = facts.get(TOTAL, "")
+    if not total.isdecimal():
+        return summary.total
+    return max(summary.total, int(total))
+
+
+def _seconds_between(began: str | None, ended: float | None) -> float | None:
+    """Return the time from *began* (epoch ms) to *ended* (epoch s), if both are known."""
+    if began is None or ended is None:
+        return None
+    return max(ended - int(began) / 1000, 0.0)
 
 
 def _plain_limit(status: Status) -> Plain:
@@ -182,15 +192,25 @@ def _state_of(
         if summary.done:
             return "finished"
         return "empty"
-    is_alive = any(each.alive for each in workers or ())
-    if is_alive or (age is not None and age < _QUIET):
+    if any(each.alive for each in workers or ()):
+        return "running"
+    if age is not None and age < _QUIET:
         return "running"
     return "quiet"
 
 
 def plain_worker(worker: Worker) -> Plain:
     """Return a worker as JSON values; times in seconds, and in ISO 8601."""
-    working = "working" if worker.lanes else "idle"
-    state = "ended" if worker.ended else working if worker.alive else "silent"
     times = {"begun": worker.begun.isoformat(), "seen": worker.seen.isoformat()}
-    return attrs.asdict(worker) | times | {"state": state}
+    return attrs.asdict(worker) | times | {"state": _state_of_worker(worker)}
+
+
+def _state_of_worker(worker: Worker) -> str:
+    """Return the state of a process in a word."""
+    if worker.ended:
+        return "ended"
+    if not worker.alive:
+        return "silent"
+    if worker.lanes:
+        return "working"
+    return "idle"

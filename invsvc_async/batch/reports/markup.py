@@ -36,6 +36,13 @@ def filled_with_each(part: str, texts: Iterable[object]) -> list[Html]:
     return [filled(part, text=text) for text in texts]
 
 
+def filled_if_any(part: str, text: str | None) -> list[Html]:
+    """Fill a part of the template with *text*, if there is any."""
+    if not text:
+        return []
+    return [filled(part, text=text)]
+
+
 def moment_of(milliseconds: int) -> str:
     """Return a time (epoch ms) in UTC, to the second."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime(

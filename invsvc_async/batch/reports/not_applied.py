@@ -167,7 +167,7 @@ class Groups:
         *place* is the name of the store, without a password; *kind* is the command that it is for, which is
         given this *profile*.
         """
-        where = where_of(place, profile if kind != "batch" else None)
+        where = where_for(kind, place, profile)
         found = sorted(
             self._groups.values(),
             key=lambda each: (NOT_APPLIED.index(each.verdict), -each.count),
@@ -194,10 +194,11 @@ def _cause_in(result: Result) -> str | None:
 
 def _advice_for(result: Result, cause: str) -> str:
     """Return what to do about a write that is not applied because of *cause*."""
-    otherwise = _OTHERWISE.get(result.verdict) or _REFUSED.get(
-        result.status or 0, _CORRECT
-    )
-    return _ADVICE.get(cause) or otherwise
+    if advice := _ADVICE.get(cause):
+        return advice
+    if advice := _OTHERWISE.get(result.verdict):
+        return advice
+    return _REFUSED.get(result.status or 0, _CORRECT)
 
 
 def words_of(result: Result) -> str:
@@ -258,6 +259,13 @@ def where_of(place: str, profile: str | None = None) -> str:
     return f"{words} --profile {quote(profile)}"
 
 
+def where_for(kind: str, place: str, profile: str | None) -> str:
+    """Return the same for a command of this *kind*: a command for a batch is given no *profile*."""
+    if kind == "batch":
+        return where_of(place)
+    return where_of(place, profile)
+
+
 def command_for(group: Group, groups: list[Group], where: str, kind: str) -> str | None:
     """
     Return the command for the advice of *group*; *where* is the command's arguments for the store.
@@ -306,10 +314,10 @@ def command_for_lost(keys: Sequence[str], count: int, where: str, kind: str) -> 
 
 def _named(*keys: str) -> str:
     """Return *keys* as arguments of a command."""
-    quoted = [quote(key) for key in keys]
-    return " ".join(
-        ["--", *quoted] if any(key.startswith("-") for key in quoted) else quoted
-    )
+    words = [quote(key) for key in keys]
+    if any(each.startswith("-") for each in words):
+        words.insert(0, "--")
+    return " ".join(words)
 
 
 async def failed_writes(
@@ -374,7 +382,9 @@ def _line_of(
     lacks += [
         f"its {name}" for name in NOTED_NAMES if getattr(entry.noted, name) is not None
     ]
-    return line, f"the file lacks {' and '.join(lacks)}" if lacks else ""
+    if not lacks:
+        return line, ""
+    return line, f"the file lacks {' and '.join(lacks)}"
 
 
 def _check_of(result: Result, *, is_overtaken: bool) -> str | None:

@@ -15,6 +15,7 @@ from invsvc_async.batch.reports.not_applied import (
     Group,
     Groups,
     command_for_lost,
+    where_for,
     where_of,
 )
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
@@ -172,7 +173,7 @@ async def report_of(
                 piece.verdicts[result.verdict] += 1
                 piece.faults += result.error is not None
     report.groups = groups.sorted(name, kind, profile)
-    report.where = where_of(name, None if kind == "batch" else profile)
+    report.where = where_for(kind, name, profile)
     if report.lost:
         keys = [each.key for each in report.secrets_lost]
         where = where_of(name, profile)

@@ -30,9 +30,11 @@ _EVENTS = 100  # that the table of runs has, at most
 _DAY = 86_400_000  # ms
 
 
-def timeline_of(report: Report) -> Html:
-    """Return the timeline of a report that has slices."""
+def timeline_of(report: Report) -> Html | str:
+    """Return the timeline of a report, if it has slices."""
     slices = report.slices
+    if not slices:
+        return ""
     axis = axis_of(slices[0].begun, slices[-1].begun + report.width, report.still)
     tallest = max(1, *(each.verdicts.total() for each in slices))
     seconds = report.width / 1000
@@ -51,16 +53,7 @@ def timeline_of(report: Report) -> Html:
         times=[*_times(axis)],
         still=[*_still(report, axis)],
         narrow=", drawn narrower than the rest" if axis.is_shortened else "",
-        kills=[
-            filled(
-                "kill",
-                x=100 * axis.place_of(run.at),
-                moment=moment_of(run.at),
-                pid=str(run.pid),
-            )
-            for run in report.runs
-            if run.is_lost
-        ],
+        kills=[*_kills(report, axis)],
         events=[
             filled("event", moment=moment_of(at), what=what)
             for at, what in events[:_EVENTS]
@@ -133,19 +126,38 @@ def _still(report: Report, axis: Axis) -> Iterator[Html]:
     """Shade the times without sends: no process ran, or all running processes were paused."""
     for begun, ended in report.still:
         left = axis.place_of(begun)
-        whys = {
-            each.why
-            for run in report.runs
-            for each in run.pauses
-            if begun <= each.begun < ended
-        }
-        why = f"paused: {', '.join(sorted(whys))}" if whys else "no process ran"
+        why = _why_still(report, begun, ended)
         yield filled(
             "still",
             x=100 * left,
             width=100 * (axis.place_of(ended) - left),
             words=f"{moment_of(begun)}, {(ended - begun) / 1000:,.0f} s: {why}",
         )
+
+
+def _why_still(report: Report, begun: int, ended: int) -> str:
+    """Return why nothing was sent from *begun* to *ended*."""
+    whys = {
+        each.why
+        for run in report.runs
+        for each in run.pauses
+        if begun <= each.begun < ended
+    }
+    if not whys:
+        return "no process ran"
+    return f"paused: {', '.join(sorted(whys))}"
+
+
+def _kills(report: Report, axis: Axis) -> Iterator[Html]:
+    """Mark the ends of processes that went without a word."""
+    for run in report.runs:
+        if run.is_lost:
+            yield filled(
+                "kill",
+                x=100 * axis.place_of(run.at),
+                moment=moment_of(run.at),
+                pid=str(run.pid),
+            )
 
 
 def _times(axis: Axis) -> Iterator[Html]:
@@ -155,16 +167,16 @@ def _times(axis: Axis) -> Iterator[Html]:
     for number in range(parts + 1):
         place = number / parts
         moment = moment_of(axis.time_at(place))
-        yield filled(
-            "time",
-            x=100 * place,
-            moment=moment if span > _DAY else moment[len("2026-05-01 ") :],
-        )
+        if span <= _DAY:
+            moment = moment[len("2026-05-01 ") :]
+        yield filled("time", x=100 * place, moment=moment)
 
 
 def _parts_of(axis: Axis, span: int) -> int:
     """Return into how many parts the times divide *axis*, of *span* ms: of whole seconds, if it is short."""
     if span >= _SHORT or axis.is_shortened:
         return _TIMES[0]
-    whole = (parts for parts in _TIMES if span % (1000 * parts) == 0)
-    return next(whole, 1)
+    for parts in _TIMES:
+        if span % (1000 * parts) == 0:
+            return parts
+    return 1
