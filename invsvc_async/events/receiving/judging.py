@@ -70,7 +70,9 @@ class Judge:
     def doubts(self, head: Head) -> bool:
         """Return whether these headers rule a delivery out, by the secrets that are known now."""
         known = self._source.known
-        return known is not None and self._by_head(known, head) is not None
+        if known is None:
+            return False
+        return self._by_head(known, head) is not None
 
     async def refusal(self, until: float, arrival: Arrival) -> Receipt | None:
         """Return the refusal of a delivery by the headers alone, if any. Waits until *until*."""
@@ -115,20 +117,21 @@ class Judge:
         """
         Return the verdict of *judging*, by newer secrets if those that are known refuse the delivery.
 
-        *verdict* is that by the known ones, if there is one yet. First the secrets are fetched, if none are
-        known; then the delivery is judged by them; if that refuses it, newer ones are asked for, and if there
-        are any, it is judged by them.
+        *verdict* is the one by the known secrets, if there is one yet. First the secrets are fetched, if none
+        are known. Then the delivery is judged by them. If they refuse it, newer ones are fetched, and if
+        these differ, it is judged by them.
         """
         trust = self._source.at_hand()
         try:
             with self._times.within(until):
-                trust = trust or await self._source.newer(None)
-                assert trust is not None  # ``newer`` raises otherwise.
-                verdict = verdict or judging(trust, arrival)
+                if trust is None:
+                    trust = await self._source.newer(None)
+                    assert trust is not None  # ``newer`` raises otherwise.
+                if verdict is None:
+                    verdict = judging(trust, arrival)
+                newer = None
                 if _is_refusal(verdict):
                     newer = await self._source.newer(trust)
-                else:
-                    newer = None
         except (ConfigurationError, TimeoutError) as failure:
             # The secrets are not known, or newer ones cannot be asked for.
             return self._tally.unavailable(SECRETS, failure)
