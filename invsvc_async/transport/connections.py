@@ -146,6 +146,7 @@ def _sends_with() -> object:
 def _refuse_unfit(
     session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop
 ) -> None:
+    """Raise ``ConfigurationError`` if a user-supplied session cannot be used in *loop*, or sends too much."""
     advice = "Remove it from the session's headers"
     sent = next((name for name in _NEVER_BY_DEFAULT if name in session.headers), None)
     if session._loop is not loop:  # noqa: SLF001 - its public property is deprecated

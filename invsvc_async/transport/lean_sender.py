@@ -140,6 +140,7 @@ class LeanSender:
         return LeanResponse(gate, connection, head, content)
 
     def _destination(self, url: URL) -> Destination:
+        """Return the destination of *url*; one is kept for all requests that go there."""
         key = url.scheme, url.raw_authority
         found = self._destinations.get(key)
         if found is not None:
@@ -167,6 +168,7 @@ class LeanSender:
         return head.encode() + content
 
     def _lines(self, exchange: Exchange, authority: str) -> _HeadLines:
+        """Return the lines of the head; they are kept for all requests with equal headers."""
         given = tuple(exchange.headers.items())
         key = exchange.method, authority, given
         found = self._heads.get(key)
@@ -224,10 +226,9 @@ class _HeadLines:
         self.method = method.upper()
         self.may_be_without_length = self.method in aiohttp.ClientRequest.GET_METHODS
         headers: CIMultiDict[str] = CIMultiDict()
+        # Of two names that differ in case, the last one counts.
         for name, value in given:
-            headers[name] = (
-                value  # of two names that differ in case, the last one counts
-            )
+            headers[name] = value
         taken = [name for name in _NEVER_GIVEN if name in headers]
         if taken:
             raise ValueError(f"the header {taken[0]} is set by the transport")

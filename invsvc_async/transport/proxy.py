@@ -74,7 +74,11 @@ def proxy_of_environment(url: URL) -> Proxy | None:
     Raises:
         ConfigurationError: It is no address of an HTTP proxy.
     """
-    text = None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
+    if proxy_bypass(url.host or ""):
+        return None
+    text = getproxies().get(url.scheme)
     if text is None:
         return None
-    return proxy_from(text if "://" in text else f"http://{text}")
+    if "://" not in text:
+        text = f"http://{text}"
+    return proxy_from(text)

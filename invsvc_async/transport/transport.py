@@ -90,6 +90,7 @@ class Transport:
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
         _check_session(session, ssl, proxy, trust_env=trust_env)
+        # With "adaptive": it finds the most requests in flight that do not slow each other down.
         self._knee: AdaptiveLimit | None = None
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)
@@ -105,11 +106,13 @@ class Transport:
             from invsvc_async.transport.proxy import proxy_from
 
             through = proxy_from(proxy)
+        if ssl is None:
+            ssl = True
         self.connections: Connections = Connections(
             name,
             session,
             most=partial(_most_connections, self._limiter, self._knee),
-            ssl=True if ssl is None else ssl,
+            ssl=ssl,
             proxy=through,
             trust_env=trust_env,
         )
@@ -120,7 +123,7 @@ class Transport:
         self._deadlines: Deadlines | None = None
         self._in_flight: set[Gate] = set()
         self._emptied = asyncio.Event()
-        self._room: asyncio.TimerHandle | None = None
+        self._room: asyncio.TimerHandle | None = None  # of the next `_make_room`
 
     def __del__(self) -> None:
         # Not session.closed: a connector that is collected with this may have closed itself just before.
@@ -161,11 +164,9 @@ class Transport:
                 try:
                     _hear(gate, response, is_of_user=self.connections.is_of_user)
                     answer = body_at_hand(response, cap=self._cap)
-                    exchange.answer = (
-                        await whole_body(response, cap=self._cap)
-                        if answer is None
-                        else answer
-                    )
+                    if answer is None:
+                        answer = await whole_body(response, cap=self._cap)
+                    exchange.answer = answer
                     exchange.end = _ANSWERED
                 finally:
                     if not response.closed:
@@ -291,6 +292,7 @@ class Transport:
             raise ConfigurationError(OTHER_LOOP)
 
     def _explain(self, gate: Gate, error: Exception) -> None:
+        """Record in the exchange of *gate* why it has no answer."""
         exchange = gate.exchange
         if self._closed:
             exchange.error = ConnectionAbortedError("the client was closed")
