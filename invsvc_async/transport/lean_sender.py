@@ -245,6 +245,7 @@ class _HeadLines:
 
 
 def _line(name: str, value: str) -> str:
+    """Return the line of a header; raise ``ValueError`` if a reader could take it for more than one."""
     if _CONTROL.search(name) is not None or _CONTROL.search(value) is not None:
         raise ValueError(f"the header {name!a} contains a control character")
     return f"{name}: {value}\r\n"

@@ -96,6 +96,7 @@ class Download:
         self._gate.exchange.end = End.ANSWERED
 
     def _lost(self, error: Exception) -> TransportError:
+        """Record the *error* after which the rest of the body is lost, and return the exception to raise."""
         self._gate.exchange.error = plain_error(error)
         self._gate.exchange.timed_out = isinstance(error, TimeoutError)
         return failure(self._gate)

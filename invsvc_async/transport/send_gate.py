@@ -118,6 +118,7 @@ class Gate(aiohttp.Payload):
             raise RefusedError("the connection dropped before an answer began")
 
         def through_gate(connection: Connection) -> Awaitable[aiohttp.ClientResponse]:
+            """Send as aiohttp does, right after the gate has opened."""
             del request.send  # it was part of a reference cycle
             self.open(connection.protocol)
             return request.send(connection)

@@ -162,7 +162,7 @@ class Transport:
                         self._make_room(self._knee)
                 response = await sender.request(gate)
                 try:
-                    _hear(gate, response, is_of_user=self.connections.is_of_user)
+                    _note_head(gate, response, is_of_user=self.connections.is_of_user)
                     answer = body_at_hand(response, cap=self._cap)
                     if answer is None:
                         answer = await whole_body(response, cap=self._cap)
@@ -219,7 +219,7 @@ class Transport:
                     if not limiter.enter(lane, gate):
                         await limiter.wait(lane, gate)
                     response = await sender.request(gate)
-                    _hear(gate, response, is_of_user=self.connections.is_of_user)
+                    _note_head(gate, response, is_of_user=self.connections.is_of_user)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
                 raise failure(gate) from None
@@ -348,7 +348,7 @@ def _most_connections(limiter: Limiter, knee: AdaptiveLimit | None) -> int:
     return 2 * knee.most
 
 
-def _hear(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:
+def _note_head(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:
     """Note the head of an answer, which a session *is_of_user* may have made without a request."""
     if not gate.opened:  # a cache; on Python 3.11, also an answer that was there before the request was sent
         gate.sealed = True
@@ -363,6 +363,7 @@ def _hear(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:
 def _check_session(
     session: object, ssl: object, proxy: object, *, trust_env: bool
 ) -> None:
+    """Raise ``ConfigurationError`` if one of these arguments is of a wrong type, or excludes another one."""
     if session is not None and not isinstance(session, aiohttp.ClientSession):
         raise ConfigurationError(
             f"session: must be an aiohttp.ClientSession, not a {type(session).__name__}. Pass it without a "
@@ -381,6 +382,7 @@ def _check_session(
 
 
 def _check_ssl(ssl: object) -> None:
+    """Raise ``ConfigurationError`` if *ssl* is of a wrong type."""
     if ssl is not None and not isinstance(
         ssl, (tls.SSLContext, aiohttp.Fingerprint, bool)
     ):

@@ -36,7 +36,8 @@ class UnderWay(Struct, eq=False):
     - ``runs``: the runs of writes, with their tasks. The close waits until none is left. A run takes itself
       out at its end, and the last one sets ``idle``.
     - ``_waits``: waits that end when the client is closed.
-    - ``_hooks``: waits for hooks of users, which end some time later; ``_handing`` those that are under way.
+    - ``_hooks``: limits waits for hooks of users, which end some time after that.
+    - ``_handing``: the waits for hooks of users that are under way.
     """
 
     clock: Clock

@@ -138,7 +138,7 @@ class CatchUp:
             until=self._until,
             types=types,
             not_listed=tuple(sorted(self._wanted - {*LISTED})),
-            knows_from=_date(knows_from),
+            knows_from=_moment_of(knows_from),
         )
         if not types:
             return summary
@@ -160,6 +160,7 @@ class CatchUp:
                 return
 
     async def _pages(self) -> AsyncIterator[Page[Invoice]]:
+        """Yield the pages of both lists of invoices."""
         invoices = self._client.invoices
         for walk in (invoices.egress, invoices.payment_complements):
             listed = walk(
@@ -270,7 +271,7 @@ def _shown(moment: datetime) -> str:
     return moment.isoformat(sep=" ", timespec="seconds")
 
 
-def _date(seconds: float | None) -> datetime | None:
+def _moment_of(seconds: float | None) -> datetime | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC)

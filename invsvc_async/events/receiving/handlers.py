@@ -41,6 +41,7 @@ def check_valid(name: str, value: object, use: str, *, fits: bool) -> None:
 
 
 def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
+    """Validate a time of a policy."""
     fits = isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST
     check_valid(
         field.name,
@@ -51,6 +52,7 @@ def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
 
 
 def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
+    """Validate a number of a policy."""
     fits = isinstance(number, int) and number >= 1
     check_valid(field.name, number, "a whole number, at least 1", fits=fits)
 
@@ -235,6 +237,7 @@ class Handler:
 
 
 def _families(kind: str) -> list[str]:
+    """Return the patterns of the families of *kind*: ``sat.*`` and ``sat.invoice.*``, for example."""
     parts = kind.split(".")
     return [".".join((*parts[:end], "*")) for end in range(1, len(parts))]
 
@@ -292,6 +295,7 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
 
 
 def _check_types(types: Sequence[object], *, fetch: bool) -> None:
+    """Raise ``ConfigurationError`` if one of *types* does not exist, or *fetch* cannot read what it names."""
     if not types:
         raise ConfigurationError("on: no type is given. Pass at least one, or on('*').")
     for name in types:
@@ -323,7 +327,7 @@ def _advice_for(name: object) -> str:
 @attrs.frozen
 class HandlerGroup:
     """
-    Handlers whose events are taken together, because they have one timeout and no rate of their own.
+    Handlers whose events are taken together: those with the same timeout and no rate, or one with a rate.
 
     If the store knows no handlers, ``names`` is empty, and all are one group.
     """
@@ -394,10 +398,10 @@ class Handlers:
 
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
-        for some in self._of_type(event.type):
-            found = [one for one in some if _may_want(one, event)]
-            if found:
-                return found
+        for handlers in self._of_type(event.type):
+            wanting = [each for each in handlers if _may_want(each, event)]
+            if wanting:
+                return wanting
         return ()
 
     def deliveries(self, event: Event) -> tuple[Delivery, ...]:

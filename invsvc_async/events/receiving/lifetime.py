@@ -86,7 +86,7 @@ class Lifetime(msgspec.Struct, kw_only=True, eq=False):
             )
 
     async def _close(self) -> None:
-        # In reverse order, each step whatever happens in another: first the worker, last the store.
+        """End everything in reverse order, each step whatever happens in another: last the store."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             stack.push_async_callback(self.source.stop)

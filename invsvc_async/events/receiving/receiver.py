@@ -664,6 +664,7 @@ def _check_settings(
     inbox: object,
     refresh_after: object,
 ) -> None:
+    """Raise ``ConfigurationError`` if one of these arguments of ``Receiver`` is not valid."""
     check_valid("mode", mode, "'inline' or 'inbox'", fits=mode in {"inline", "inbox"})
     fits = isinstance(deadline, (int, float)) and 0 < deadline < _LIMIT
     check_valid(
@@ -687,6 +688,7 @@ def _check_settings(
 
 
 def _checked_age(max_age: object) -> float | None:
+    """Return *max_age* if it is valid; raise ``ConfigurationError`` if not."""
     if isinstance(max_age, (int, float)) and max_age > 0:
         return max_age
     fits = max_age is None

@@ -58,6 +58,7 @@ class Unread:
 
     @property
     def _is_to_search(self) -> bool:
+        """Whether what is known of the store is nothing, or may be out of date."""
         if self._searched is None:
             return True
         return self._has_some and self._steady() - self._searched >= _LOOK_AGAIN

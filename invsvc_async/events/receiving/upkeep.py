@@ -34,7 +34,7 @@ class InboxUpkeep:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start, in tasks of this loop."""
+        """Start to do both now and again, in tasks of this loop."""
         works = (
             _repeated(self._prune, _PRUNE_EVERY),
             _repeated(self._sample, _SAMPLE_EVERY),
@@ -50,6 +50,7 @@ class InboxUpkeep:
             await asyncio.wait({task}, timeout=grace)
 
     async def _prune(self) -> None:
+        """Delete what the policy keeps no longer."""
         policy = self._policy
         ages = {"older_than": policy.keep}
         if policy.keep_bodies is not None:

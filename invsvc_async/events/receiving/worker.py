@@ -92,7 +92,7 @@ class InboxWorker:
         self._running: dict[asyncio.Task[None], float] = {}
         self._working: asyncio.Task[None] | None = None
         self._stopping = False
-        self._warned = False
+        self._warned = False  # that no worker runs
         self._watch = LoopWatch()
         self._upkeep = InboxUpkeep(store, handlers.policy, tally)
         self.results: Final = HandlingResults(store, handlers, tally, random=random)
@@ -213,11 +213,12 @@ class InboxWorker:
             )
             task = asyncio.create_task(self._run(entry, end), name=name_of(entry))
             self._running[task] = end
-            task.add_done_callback(self._forget)
+            task.add_done_callback(self._note_end)
             task.add_done_callback(report_failure)
         return bool(entries)
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Free the place of an event that has ended, and look for others."""
         self._running.pop(task, None)
         self._woken.set()
 
