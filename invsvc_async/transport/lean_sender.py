@@ -212,6 +212,8 @@ class _HeadLines:
     """
     The lines of a request's head that depend on its method and headers alone.
 
+    ``before`` and ``after`` are those before and after the length, if there is one.
+
     Raises:
         ValueError: One of them could be taken for something else.
     """

@@ -90,7 +90,7 @@ class Transport:
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
         _check_session(session, ssl, proxy, trust_env=trust_env)
-        # With "adaptive": it finds the most requests in flight that do not slow each other down.
+        # The limit of "adaptive", which follows the capacity of the service.
         self._knee: AdaptiveLimit | None = None
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)

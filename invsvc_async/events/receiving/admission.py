@@ -164,6 +164,7 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
     proof = None
     try:
         proof = trust.prove(arrival.body, arrival.head, now)
+        # Headers may mark a test, but no proof covers them.
         if proof:
             event = parse(arrival.body)
         else:
@@ -323,7 +324,7 @@ class TrustSource:
         """
         Return another trust than *used*, fetched after this call, or ``None`` if nothing has changed.
 
-        Without a fetch: a trust that another call has fetched since *used* was known.
+        If another call has fetched a trust since *used* was known, that is returned at once.
 
         Raises:
             ConfigurationError: The fetch has failed, or was stopped.

@@ -132,9 +132,8 @@ class BodyRoom:
     @contextmanager
     def body(self, length: int | None = None) -> Generator[Body]:
         """Yield a body of *length* bytes, if known; the body gives its room back at the end of the block."""
-        part = (
-            self._small
-        )  # also without a length: ``hold`` moves a body that outgrows it
+        # Without a length, it begins as a small one: ``hold`` moves a body that outgrows that part.
+        part = self._small
         if length is not None and length > self._small_size:
             part = self._large
         body = Body(self, part)

@@ -97,8 +97,8 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
     async def _keep(self, until: float, event: Event) -> Receipt:
         """Store *event* for each of its handlers; the worker calls them."""
         first, *further = self.handlers.deliveries(event)
-        # The store of the worker, if it can keep an event for each of several handlers. Otherwise, there is
-        # at most one handler.
+        # The store of the worker, if it can keep an event for each of several handlers. Otherwise it is
+        # ``None``, and there is at most one handler.
         store_of_handlers = self.handlers.store
         try:
             with self.times.within(until):

@@ -240,26 +240,34 @@ class InboxWorker:
             await self.store.release(entry, delay=0)
             return
         store = self._handlers.store
-        deliveries: Sequence[Delivery] = ()
         try:
-            event = parse(entry.body or b"")
-            if entry.key is None:
-                check_delivered(event)
-            # First the store has to know for which handlers it is, and in which order. Then it is taken
-            # again.
-            deliveries = self._handlers.to_assign(entry, event)
-            if not deliveries:
-                await self._call(entry, event, policy.timeout, latest)
+            deliveries = await self._handle(entry, policy.timeout, latest)
         except asyncio.CancelledError:
             await self.store.release(entry, delay=0)
             raise
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             await self.results.failed(entry, error, end)
+            return
+        if deliveries and store is not None:
+            await store.assign(entry, deliveries)
         else:
-            if deliveries and store is not None:
-                await store.assign(entry, deliveries)
-            else:
-                await self.results.succeeded(entry, end)
+            await self.results.succeeded(entry, end)
+
+    async def _handle(
+        self, entry: Entry, timeout: float, latest: float
+    ) -> Sequence[Delivery]:
+        """
+        Call the handler of *entry*, or return what the store has to know first: its handlers, and its order.
+
+        Once the store knows that, the event is taken again.
+        """
+        event = parse(entry.body or b"")
+        if entry.key is None:
+            check_delivered(event)
+        deliveries = self._handlers.to_assign(entry, event)
+        if not deliveries:
+            await self._call(entry, event, timeout, latest)
+        return deliveries
 
     async def _call(
         self, entry: Entry, event: Event, timeout: float, latest: float
