@@ -625,9 +625,7 @@ def _uuid_in(content: _Body, version: Version) -> object:
 
 def queued_at(event: Event) -> float | None:
     """Return when *event* was queued, or its object was shown, in epoch ms; ``None`` if it does not say."""
-    if not isinstance(event, ResourceEvent):
-        return None
-    created = event.created
+    created = event.created if isinstance(event, ResourceEvent) else None
     return None if created is None else round(created.timestamp() * 1000)
 
 
