@@ -80,16 +80,16 @@ class Current:
         kind = _field(data, "invoice_type")
         filters = _filters(data)
         if not isinstance(uuid, str) or not uuid or not filters:
-            raise _unread(event, "its data does not say which invoice it is")
+            raise _unreadable(event, "its data does not say which invoice it is")
         invoice = await self._reads.share(
             uuid.upper(), lambda: _read(client, uuid, filters, kind)
         )
         if isinstance(invoice, Gone) and kind not in (None, "E", "P"):
-            raise _unread(event, "neither list has its type")
+            raise _unreadable(event, "neither list has its type")
         return await function(event, invoice)
 
 
-def _unread(event: Event, why: str) -> MalformedEventError:
+def _unreadable(event: Event, why: str) -> MalformedEventError:
     """Return the error for an event whose invoice cannot be read."""
     advice = "Register the handler without fetch=True, and look at event.raw."
     return MalformedEventError(f"{event.type}: {why}. {advice}", raw=event.raw)

@@ -185,7 +185,7 @@ class Handler:
     """
     A registered handler.  ``types`` are names of events, families like ``invoice.*``, and ``*``.
 
-    One that equals it may be registered for more types.
+    If an equal handler is registered, its types are added to this one.
     """
 
     name: str
@@ -562,7 +562,7 @@ def _tried(
     event: Event,
     otherwise: T,
 ) -> T:
-    """Call a user-supplied function; return *otherwise* if it raises: it is called again, as an attempt."""
+    """Call a user-supplied function; return *otherwise* if it raises. An attempt calls it again."""
     try:
         return function(event)
     except Exception as error:  # noqa: BLE001 - it may raise anything
