@@ -157,11 +157,12 @@ def _extra(
     elif not is_object(added := to_wire(given, address, problems)):
         problems.append(f"{address}: is {kind_of(given)}, not an object")
         return {}
-    problems.extend(
-        f"{address}.{key}: use the argument {own[key]}" for key in added if key in own
-    )
-    reserved = operation.reserved if where == "body" else ()
-    problems.extend(
-        f"{address}.{key}: is set by the service" for key in added if key in reserved
-    )
+    for key in added:
+        if key in own:
+            problems.append(f"{address}.{key}: use the argument {own[key]}")
+    if where == "query":
+        return added
+    for key in added:
+        if key in operation.reserved:
+            problems.append(f"{address}.{key}: is set by the service")
     return added

@@ -41,10 +41,10 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 def kind_of(value: object) -> str:
     """Return the JSON name of the type of *value*, for a message."""
-    return next(
-        (name for kind, name in _KINDS if isinstance(value, kind)),
-        f"a {type(value).__name__}",
-    )
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
+    return f"a {type(value).__name__}"
 
 
 def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> Wire:
@@ -169,12 +169,12 @@ def _check_members(
     problems: Problems,
 ) -> None:
     known = {name.removesuffix("?"): name for name in form}
-    problems.extend(
-        f"{address}.{key}: is required" for key in form if not _may_lack(key, value)
-    )
-    problems.extend(
-        f"{address}.{key}: is not allowed here" for key in value if key not in known
-    )
+    for key in form:
+        if not _may_lack(key, value):
+            problems.append(f"{address}.{key}: is required")
+    for key in value:
+        if key not in known:
+            problems.append(f"{address}.{key}: is not allowed here")
     for key, name in known.items():
         if key in value:
             _check_member(form, name, value[key], f"{address}.{key}", problems)

@@ -45,7 +45,9 @@ _SEGMENT = rf"(?!\.\.?\Z)[^/\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{_LONGEST}}}"
 
 def quoted(text: str) -> str:
     """Quote *text* for a message: printable, and truncated if it is long."""
-    return ascii(text if len(text) <= 60 else f"{text[:57]}...")
+    if len(text) > 60:
+        text = f"{text[:57]}..."
+    return ascii(text)
 
 
 def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
@@ -81,9 +83,9 @@ def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
 @cache
 def _matcher(pattern: str | None) -> Callable[[str], re.Match[str] | None]:
     """Return what matches an id: a segment that has the *pattern*."""
-    return re.compile(
-        f"(?={_SEGMENT}\\Z)(?:{pattern})" if pattern else _SEGMENT
-    ).fullmatch
+    if not pattern:
+        return re.compile(_SEGMENT).fullmatch
+    return re.compile(f"(?={_SEGMENT}\\Z)(?:{pattern})").fullmatch
 
 
 def is_segment(text: str) -> bool:
@@ -218,7 +220,9 @@ def _similar(unknown: list[str], choices: Collection[str]) -> str:
     """Return the question whether the most similar *choices* were meant, or an empty text."""
     from difflib import get_close_matches
 
-    close = [each for event in unknown for each in get_close_matches(event, choices, 1)]
+    close: list[str] = []
+    for event in unknown:
+        close += get_close_matches(event, choices, 1)
     if close:
         return f". Did you mean {', '.join(close)}?"
     return ""

@@ -169,9 +169,15 @@ def _from_success(status: int, body: bytes) -> Conclusion:
         answer = read_json(body)
     except ValueError:
         return Conclusion(Verdict.UNKNOWN, "the answer could not be read")
-    thing = answer.get("data") if is_object(answer) else None
-    made = thing.get("id") if is_object(thing) else None
+    made = _member(_member(answer, "data"), "id")
     return Conclusion(Verdict.APPLIED, f"HTTP {status}", made)
+
+
+def _member(value: object, name: str) -> Any:  # Any: JSON
+    """Return the member *name* of *value*; ``None`` if *value* is no object, or has none."""
+    if not is_object(value):
+        return None
+    return value.get(name)
 
 
 async def _sent_as_usual(

@@ -94,23 +94,31 @@ def judge(
     inverted = _inverted(reports, own)
     why = {**misled, **inverted, **false}
     ours = [each for each in ledger if each.by == "client"]
-    applied = [each for each in reports if each.verdict is Verdict.APPLIED]
     unknown = [each for each in reports if each.verdict is Verdict.UNKNOWN]
-    true = [each for each in applied if each.key not in false]
+    wrong: list[Wrong] = []
+    lost: list[WriteReport] = []
+    already = 0
+    for each in reports:
+        if each.key in why:
+            wrong.append(Wrong(report=each, why=why[each.key]))
+        if each.verdict is not Verdict.APPLIED:
+            continue
+        if each.key in false:
+            lost.append(each)
+        elif not own.effects.get(each.key):
+            already += 1
     return Judgement(
         asked=len(reports),
         effects=sum(each.applied_at is not None for each in ours),
         duplicates=sum(map(_duplicates, own.effects.values())),
         unasked=own.unasked,
         sends=len(ours),
-        lost=tuple(each for each in applied if each.key in false),
-        wrong=tuple(
-            Wrong(report=each, why=why[each.key]) for each in reports if each.key in why
-        ),
+        lost=tuple(lost),
+        wrong=tuple(wrong),
         verdicts=Counter(report.verdict for report in reports),
         unknown_reasons=Counter(report.reason for report in unknown),
         inverted=len(inverted),
-        already=sum(not own.effects.get(each.key) for each in true),
+        already=already,
         false_reasons=len(misled.keys() - false.keys() - inverted.keys()),
     )
 
@@ -209,8 +217,12 @@ def _false_verdicts(
     reports: Iterable[WriteReport], own: _Own, states: States, ledger: Sequence[Entry]
 ) -> dict[str, str]:
     """Return why the ledger contradicts a verdict, by the key of the write."""
-    said = {each.key: _false(each, own, states, ledger) for each in reports}
-    return {key: why for key, why in said.items() if why is not None}
+    found: dict[str, str] = {}
+    for each in reports:
+        why = _false(each, own, states, ledger)
+        if why is not None:
+            found[each.key] = why
+    return found
 
 
 def _false(
@@ -249,12 +261,12 @@ def _had_rival(
     """Return whether somebody else changed the thing after the write was sent."""
     arrived = min((each.received_at for each in effects), default=-inf)
     since = max(report.began - TICK, arrived)
-    by_others = [each for each in ledger if each.by == "other"]
-    return any(
-        since <= effect_at(each) < inf
-        for each in by_others
-        if each.target == report.asked.path_id
-    )
+    for each in ledger:
+        if each.by != "other" or each.target != report.asked.path_id:
+            continue
+        if since <= effect_at(each) < inf:
+            return True
+    return False
 
 
 def _was_so(report: WriteReport, states: States) -> bool:
@@ -267,11 +279,12 @@ def _was_so(report: WriteReport, states: States) -> bool:
         return None in seen
     sent: dict[str, Wire] = envelope.loads(asked.body.encode()) or {}
     wanted = tidied(sent)  # an empty text is as good as none
-    there = [thing for thing in seen if thing is not None]
-    return any(
-        same(tidied({name: thing.get(name) for name in sent}), wanted)
-        for thing in there
-    )
+    for thing in seen:
+        if thing is None:
+            continue
+        if same(tidied({name: thing.get(name) for name in sent}), wanted):
+            return True
+    return False
 
 
 def _inverted(reports: Iterable[WriteReport], own: _Own) -> dict[str, str]:

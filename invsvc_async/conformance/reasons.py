@@ -70,17 +70,22 @@ class Told:
         """Return what *outcome* tells; its times are *ahead* seconds ahead of the ledger's."""
         evidence = outcome.evidence
         is_create = outcome.started_as.operation.endswith(".create")
-        duplicates = evidence.duplicates if is_create else None
+        duplicates = None
+        if is_create and evidence.duplicates is not None:
+            duplicates = tuple(map(_id_of, evidence.duplicates))
+        read_at = evidence.read_at
+        if read_at is not None:
+            read_at -= ahead
         return cls(
             verdict=outcome.verdict,
             basis=evidence.basis,
             cause=evidence.cause,
             words=outcome.message,
             at=at,
-            read_at=None if evidence.read_at is None else evidence.read_at - ahead,
+            read_at=read_at,
             status=getattr(outcome.error, "status", None),
             made=_made(outcome.value),
-            duplicates=None if duplicates is None else tuple(map(_id_of, duplicates)),
+            duplicates=duplicates,
             has_times=bool(outcome.history),
         )
 
@@ -111,7 +116,9 @@ def _made(value: Any) -> str | None:  # Any: wire data or a model
 
 
 def _id_of(thing: Any) -> str:  # Any: wire data or a model
-    return str(thing["id"] if isinstance(thing, dict) else thing.id)
+    if isinstance(thing, dict):
+        return str(thing["id"])
+    return str(thing.id)
 
 
 @attrs.frozen(kw_only=True)
@@ -218,8 +225,8 @@ def _wrong_duplicates(told: Told, named: set[str], happened: Happened) -> str | 
 
 
 def _answered(told: Told, happened: Happened) -> str | None:
-    statuses = [each.answered for each in happened.arrived(told.at)]
-    answers = [status for status in statuses if status is not None]
+    arrived = happened.arrived(told.at)
+    answers = [each.answered for each in arrived if each.answered is not None]
     if told.verdict is Verdict.APPLIED:
         if any(200 <= status < 300 for status in answers):
             return None

@@ -247,16 +247,20 @@ def _made(asked: RequestedWrite, line: Mapping[str, Any]) -> str | None:
 
 def _told(line: Mapping[str, Any], verdict: Verdict, made: str | None) -> Told | None:
     """Return the reason in codes, if the line has any."""
-    basis = line.get("basis")
-    cause = line.get("cause")
+    basis = _text_in(line, "basis")
+    cause = _text_in(line, "cause")
     duplicates = line.get("duplicates")
     if basis is None and cause is None and duplicates is None:
         return None
-    named = tuple(map(str, duplicates)) if isinstance(duplicates, list) else None
-    return Told(
-        verdict=verdict,
-        basis=None if basis is None else str(basis),
-        cause=None if cause is None else str(cause),
-        made=made,
-        duplicates=named,
-    )
+    named = None
+    if isinstance(duplicates, list):
+        named = tuple(map(str, duplicates))
+    return Told(verdict=verdict, basis=basis, cause=cause, made=made, duplicates=named)
+
+
+def _text_in(line: Mapping[str, Any], name: str) -> str | None:
+    """Return the member *name* as text; ``None`` if the line has none, or null."""
+    value = line.get(name)
+    if value is None:
+        return None
+    return str(value)

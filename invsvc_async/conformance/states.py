@@ -54,8 +54,6 @@ def _changed(past: Wire, entry: Entry) -> Wire:
     body: Wire = entry.body if entry.fields is None else entry.fields
     changes = body if is_object(body) else {}
     if entry.operation == "webhooks.create":
-        return {
-            "status": "active",
-            **changes,
-        }  # the default, which its body may override
+        # The default is active; its body may say otherwise.
+        return {"status": "active", **changes}
     return {**(past or {}), **changes}

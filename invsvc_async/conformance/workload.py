@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from functools import partial
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -114,6 +114,10 @@ def _block(number: int, seed: int) -> list[Unit]:
     names = partial(values, number, mark=f"Reminders {mark}", first="Dunning")
     texts = partial(values, number + 1, mark=f"changed {mark}", first="")
     equal = f"https://equal.example/{mark}"
+    respelt_or_not = equal
+    if number % 2:
+        respelt_or_not = respelt(equal)
+    is_tagged = number % 4 == 2
     gone = {"webhook": f"wh_gone{number}", "team": team}
     return [
         (create(f"create-{number}", f"https://receiver.example/{mark}"),),
@@ -125,12 +129,8 @@ def _block(number: int, seed: int) -> list[Unit]:
         journeys("pair", *names(2)),
         webhooks("triple", *texts(3)),
         (
-            create(f"equal-{number}.0", equal, tagged=number % 4 == 2),
-            create(
-                f"equal-{number}.1",
-                respelt(equal) if number % 2 else equal,
-                tagged=number % 4 == 2,
-            ),
+            create(f"equal-{number}.0", equal, tagged=is_tagged),
+            create(f"equal-{number}.1", respelt_or_not, tagged=is_tagged),
         ),
     ]
 
@@ -153,11 +153,14 @@ def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
     keys = dict[str, int]()
     with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
         for line in read_lines(file):
-            bad = line if isinstance(line, BadLine) else _problem(client, line, keys)
-            if bad is not None:
-                problems.append(bad)
-            elif isinstance(line, Line):
+            if isinstance(line, BadLine):
+                problems.append(line)
+                continue
+            bad = _problem(client, line, keys)
+            if bad is None:
                 lines.append(line)
+            else:
+                problems.append(bad)
     if not lines and not problems:
         problems.append(BadLine(0, f"{path}: has no writes. Add at least one"))
     return lines, problems
@@ -198,14 +201,17 @@ def plan_for(
     units: Iterable[Unit], *, seed: int, faults: str, stores: str = "none"
 ) -> Plan:
     """Return the initial state for *units*: every team, webhook and journey that they name."""
-    steps = [step for unit in units for step in unit]
     things = {
-        (step.operation.partition(".")[0], _target(step), _team(step)) for step in steps
+        (step.operation.partition(".")[0], _target(step), _team(step))
+        for step in chain.from_iterable(units)
     }
 
     def named(resource: str) -> tuple[tuple[str, str], ...]:
-        of_kind = [(target, team) for kind, target, team in things if kind == resource]
-        return tuple(sorted((target, team) for target, team in of_kind if target))
+        found: list[tuple[str, str]] = []
+        for kind, target, team in things:
+            if kind == resource and target:
+                found.append((target, team))
+        return tuple(sorted(found))
 
     teams = tuple(sorted({team for _, _, team in things} - {HOME}))
     return Plan(
@@ -225,10 +231,11 @@ def _team(step: WorkloadStep) -> str:
 
 def _target(step: WorkloadStep) -> str | None:
     """Return the id of what *step* changes; ``None`` for a create."""
-    names = [
-        row.name for row in BY_NAME[step.operation].parameters if row.where == "path"
-    ]
-    found = step.arguments.get(names[0]) if names else None
+    rows = BY_NAME[step.operation].parameters
+    in_path = [row.name for row in rows if row.where == "path"]
+    if not in_path:
+        return None
+    found = step.arguments.get(in_path[0])
     if isinstance(found, str):
         return found
     return None
@@ -238,11 +245,13 @@ def request_of(intent: Intent, key: str) -> WireObject:
     """Return the request of *intent* as data, with the header that names its write to the ledger."""
     row = BY_NAME[intent.operation]
     path = {name: quote(value, safe="") for name, value in intent.path.items()}
-    team = {"team": intent.scope.team} if intent.scope.team else {}
+    query = {**intent.query}
+    if intent.scope.team:
+        query["team"] = intent.scope.team
     return {
         "method": row.method,
         "path": row.path.format_map(path),
-        "query": {**intent.query, **team},
+        "query": query,
         "headers": {SENDER: sender_of(key)},
         "body": intent.body if intent.has_body else None,
     }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date, datetime, time, tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 import attrs
 
@@ -21,6 +21,8 @@ from invsvc_async.reconcile.compare import same
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Model
+
+T = TypeVar("T")
 
 _NUMBER = re.compile(
     r"[+-]?(?=\.?[0-9])[0-9]{0,200}(\.[0-9]{0,200})?([eE][+-]?[0-9]{1,3})?"
@@ -51,8 +53,7 @@ class RowColumns:
 
     def __attrs_post_init__(self) -> None:
         self.fields = {self.key: self.key, **self.fields}
-        hints = {path: _hint_of(self.model, path) for path in self.fields}
-        unknown = [path for path, hint in hints.items() if hint is None]
+        unknown = [path for path in self.fields if _hint_of(self.model, path) is None]
         if unknown:
             raise InvalidRequestError(
                 f"fields: {self.model.__name__} has no field {', '.join(unknown)}",
@@ -83,7 +84,7 @@ class RowColumns:
 
     def _cell(self, hint: Any, value: object) -> Wire:  # Any: a type
         """Return *value* of a row in the wire form of a field of the type *hint*."""
-        given = None if self.blank and value == "" else value
+        given = self._or_null(value)
         if given is not None and hint in _SCALARS:
             return _SCALARS[hint](given, self.zone)
         if isinstance(given, str) and hint is not Any:
@@ -108,11 +109,14 @@ class RowColumns:
 
     def check(self) -> None:
         """Raise ``InvalidRequestError``, after the last row, if the key's column or another was in none."""
-        wanted = [
-            column for path, column in self.fields.items() if column or path == self.key
-        ]
-        missing = [str(column) for column in wanted if column not in self.found]
-        if self.found and missing:
+        if not self.found:
+            return
+        missing: list[str] = []
+        for path, column in self.fields.items():
+            is_wanted = column or path == self.key
+            if is_wanted and column not in self.found:
+                missing.append(str(column))
+        if missing:
             raise InvalidRequestError(
                 f"{', '.join(missing)}: no row has this column. There are {', '.join(self.found):.300}",
                 hint="Name the column of a field with fields= (--key COLUMN, --map FIELD=COLUMN).",
@@ -132,18 +136,26 @@ class RowColumns:
 
     def _is_same(self, hint: Any, ours: Wire, theirs: Wire) -> bool:  # Any: a type
         """Return whether the value of a row equals that of the service: numbers by value, others as text."""
-        compared = None if self.blank and theirs == "" else theirs
+        compared = self._or_null(theirs)
         if same(ours, compared):
             return True
         is_text_of_any = hint is Any and isinstance(ours, str)
         return is_text_of_any and ours == text_of(compared)
 
+    def _or_null(self, value: T) -> T | None:
+        """Return *value*, or ``None`` for an empty text that stands for null."""
+        if self.blank and value == "":
+            return None
+        return value
+
 
 def _hint_of(model: type[Model], path: str) -> Any:  # Any: a type
     """Return the type of the field at *path*; ``None`` if there is none, or it is a secret."""
     name, _, rest = path.partition(".")
+    if name == "secret":
+        return None
     hints = {field.wire: field.type for field in fields_of(model)}
-    hint = None if name == "secret" else hints.get(name)
+    hint = hints.get(name)
     if not rest:
         return hint
     if is_model(hint):
@@ -174,7 +186,9 @@ def moment(value: object, zone: tzinfo | None) -> Wire:
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time.min)
     if isinstance(value, datetime):
-        return unstructure(value if value.tzinfo else _placed(value, zone))
+        if not value.tzinfo:
+            value = _placed(value, zone)
+        return unstructure(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(_NO_TIME)  # noqa: TRY004 - of a row
     if not 0 <= value < _LAST:

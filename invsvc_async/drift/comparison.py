@@ -26,7 +26,7 @@ from invsvc_async.codec import unstructure
 from invsvc_async.concurrency.async_iterable import OnlyAsync
 from invsvc_async.drift.columns import RowColumns, at, moment, words_of
 from invsvc_async.drift.row_files import rows_of_file
-from invsvc_async.drift.table import Difference, Kind, Table
+from invsvc_async.drift.table import Difference, FieldDifference, Kind, Table
 from invsvc_async.errors import (
     FilterNotHonouredError,
     InvalidRequestError,
@@ -41,6 +41,7 @@ from invsvc_async.storage.sqlite_file import in_words
 if TYPE_CHECKING:
     from datetime import date, tzinfo
 
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import Invoice, Webhook
 
 Rows: TypeAlias = "Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]] | str | Path"  # Any: cells
@@ -198,7 +199,8 @@ class Comparison(OnlyAsync):
         if isinstance(self.rows, AsyncIterable):
             number = 0
             async for row in self.rows:
-                yield (number := number + 1), row
+                number += 1
+                yield number, row
             return
         if isinstance(self.rows, (str, Path)):
             found = rows_of_file(str(self.rows), self.form, self.delimiter)
@@ -308,13 +310,26 @@ class ListReadings:
         if reading == 1:
             self.on_item()
         is_in_doubt = reading == 1 or shown == 1
-        if not is_in_doubt or not self.window.contains(created):
+        if not is_in_doubt:
             return
-        fields = self.columns.differing(cells, plain) if times == 1 else []
-        kind = Kind.DIFFERENT if fields else None
-        if not times:
-            kind = Kind.NOT_IN_ROWS
+        if not self.window.contains(created):
+            return
+        kind, fields = self._difference(times, cells, plain)
+        text = None
         # the first reading shows nothing for certain: the file need not have its items
-        is_kept = kind is not None and reading > 1
-        text = item.to_json() if is_kept else None
+        if kind is not None and reading > 1:
+            text = item.to_json()
         self.table.meet(key, created, reading, kind, fields, text)
+
+    def _difference(
+        self, times: int, cells: Wire, item: Wire
+    ) -> tuple[Kind | None, list[FieldDifference]]:
+        """Return how *item* differs from the *cells* of its row; *times* is how many rows have the key."""
+        if not times:
+            return Kind.NOT_IN_ROWS, []
+        if times > 1:  # that is a difference of its own
+            return None, []
+        fields = self.columns.differing(cells, item)
+        if fields:
+            return Kind.DIFFERENT, fields
+        return None, []

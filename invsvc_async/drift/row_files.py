@@ -49,11 +49,13 @@ def _parquet_rows(file: BinaryIO) -> Iterator[object]:
 
 def _json_rows(file: BinaryIO) -> Iterator[tuple[int, object]]:
     number = 0
+    coding = "utf-8-sig"  # of the first line
     for number, line in enumerate(iter(partial(file.readline, MAX_ROW + 1), b""), 1):
         if len(line) > MAX_ROW:
             raise ValueError(f"line {number}: is longer than {MAX_ROW:,} bytes")
         try:
-            text = line.decode("utf-8" if number > 1 else "utf-8-sig").strip()
+            text = line.decode(coding).strip()
+            coding = "utf-8"
             if text:
                 yield number, envelope.loads(text.encode())
         except UnicodeDecodeError:
@@ -69,10 +71,9 @@ def _csv_rows(file: BinaryIO, delimiter: str) -> Iterator[tuple[int, dict[str, s
     line, header = next(rows, (0, []))
     if not line:
         raise ValueError("is empty")
-    named = Counter(filter(None, header))
-    twice = [name for name, count in named.items() if count > 1]
-    if twice:
-        raise ValueError(f"line {line}: has two columns with the name {twice[0]!r}")
+    for name, count in Counter(filter(None, header)).items():
+        if count > 1:
+            raise ValueError(f"line {line}: has two columns with the name {name!r}")
     for line, cells in rows:
         if len(cells) != len(header):
             words = f"line {line}: has {len(cells)} cells, but the first line has {len(header)}"

@@ -103,7 +103,8 @@ class Table:
 
     def __init__(self, *, ignore_case: bool = False) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
-        self._db.executescript(_TABLE % ("NOCASE" if ignore_case else "BINARY"))
+        collation = "NOCASE" if ignore_case else "BINARY"
+        self._db.executescript(_TABLE % collation)
 
     def close(self) -> None:
         """Delete it."""
@@ -113,7 +114,11 @@ class Table:
         self, key: str | None, line: int, cells: dict[str, Wire], *, inside: bool
     ) -> None:
         """Add a row; rows *inside* the window are expected in the service."""
-        kind, shown = (Kind.NO_KEY, 2 * inside) if key is None else (None, 0)
+        kind = None
+        shown = 0
+        if key is None:
+            kind = Kind.NO_KEY
+            shown = 2 * inside
         self._db.execute(_ADD, (key, line, envelope.dumps(cells), inside, kind, shown))
 
     def find(self, key: str) -> tuple[int, Wire, int]:
@@ -132,8 +137,9 @@ class Table:
         item: str | None,
     ) -> None:
         """Note how *item*, as JSON, differs in this *reading*: not at all, without a *kind*."""
-        moment = created if isinstance(created, int) and abs(created) < 2**63 else None
-        values = (key, moment, kind, envelope.dumps(fields), item, reading)
+        if not isinstance(created, int) or abs(created) >= 2**63:
+            created = None  # of a time that SQLite cannot store
+        values = (key, created, kind, envelope.dumps(fields), item, reading)
         self._db.execute(_MEET, values)
 
     def end(
@@ -163,13 +169,16 @@ class Table:
                 yield Difference(kind=Kind.DUPLICATE, key=key, line=line, note=note)
             if shown > 1:
                 parts = envelope.loads(fields or b"[]")
+                thing = None
+                if item is not None:
+                    thing = model.from_json(item)
                 yield Difference(
                     kind=Kind(kind),
                     key=key,
                     line=line,
                     fields=tuple(FieldDifference(*part) for part in parts),
                     note=_note_on(key),
-                    item=None if item is None else model.from_json(item),
+                    item=thing,
                 )
 
 

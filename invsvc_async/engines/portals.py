@@ -97,9 +97,10 @@ class _Portals:
             self._close_unused()
 
     def _close_unused(self) -> None:
-        for unused in [each for each in self._open if not each.users]:
-            self._open.remove(unused)
-            unused.portal.__exit__(None, None, None)
+        for each in tuple(self._open):
+            if not each.users:
+                self._open.remove(each)
+                each.portal.__exit__(None, None, None)
 
 
 _portals = _Portals()

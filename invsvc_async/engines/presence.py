@@ -61,8 +61,9 @@ async def present(client: Client) -> AsyncGenerator[None]:
 
 def _is_of_use(journal: ClientJournal | None) -> bool:
     """Return whether workers share *journal*, and this machine has a folder in memory, with locks."""
-    is_shared = journal is not None and journal.is_shared
-    return is_shared and sys.platform == "linux" and _has_locks(MEMORY)
+    if journal is None or not journal.is_shared:
+        return False
+    return sys.platform == "linux" and _has_locks(MEMORY)
 
 
 def _has_locks(folder: Path) -> bool:

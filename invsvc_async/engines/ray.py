@@ -39,6 +39,7 @@ client has to have ``on_secret`` if the rows create webhooks.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.client import Client
@@ -126,7 +127,7 @@ class InvsvcDatasink(Datasink):
 
     def write(self, blocks: Iterable[Any], ctx: object) -> PartCounts:
         """Send the rows of a task, in a worker. Any: blocks of Ray, which are tables or frames."""
-        rows = (row for block in blocks for row in _rows_of(block))
+        rows = chain.from_iterable(map(_rows_of, blocks))
         return PartCounts.of(send_part(rows, self._settings, self._client))
 
     def on_write_complete(self, write_result: Any) -> None:  # Any: a WriteResult

@@ -84,7 +84,7 @@ class RowResult:
             key=key,
             verdict=str(outcome.verdict),
             id=_id_of(outcome),
-            message=" ".join(sentence for sentence in sentences if sentence),
+            message=" ".join(filter(None, sentences)),
             replayed=outcome.replayed,
             secret=getattr(outcome.value, "secret", None) if is_new else None,
             runs_again=_may_run_again(outcome),
@@ -151,11 +151,12 @@ class PartCounts:
     def sum(cls, parts: Iterable[PartCounts]) -> PartCounts:
         """Return what all *parts* tell together."""
         counts = Counts()
-        firsts: list[str | None] = []
+        first: str | None = None
         for part in parts:
             counts.update(part.counts)
-            firsts.append(part.first)
-        return cls(counts, next((first for first in firsts if first is not None), None))
+            if first is None:
+                first = part.first
+        return cls(counts, first)
 
     def conclude(self, incomplete: Incomplete) -> None:
         """

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from invsvc_async.client import Client
+    from invsvc_async.engines.results import Incomplete
     from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["InvsvcDataSource", "register"]
@@ -63,11 +64,11 @@ class InvsvcDataSource(DataSource):
         _check_names(options)
         settings = _settings_of(options)
         check_column(options["key"], schema.names)
-        return FrameWriter(
-            settings,
-            options.get("client", "invsvc_async:Client.from_env"),
-            "log" if options.get("incomplete") == "log" else "raise",
-        )
+        incomplete: Incomplete = "raise"
+        if options.get("incomplete") == "log":
+            incomplete = "log"
+        client = options.get("client", "invsvc_async:Client.from_env")
+        return FrameWriter(settings, client, incomplete)
 
 
 def _check_names(options: Mapping[str, str]) -> None:

@@ -94,7 +94,7 @@ def task_key(*parts: str) -> str:
     if len(key) <= _LONGEST and key.isprintable():
         return key
     digest = sha256(key.encode(errors="surrogatepass")).hexdigest()[:32]
-    beginning = "".join(each for each in key if each.isprintable())
+    beginning = "".join(filter(str.isprintable, key))
     return f"{beginning[:_BEGINNING]}~{digest}"
 
 

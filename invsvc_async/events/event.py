@@ -90,16 +90,23 @@ class Head:
 
     def __init__(self, headers: Headers | None) -> None:
         # items(), because the keys of a multidict may not show that a header came twice
-        pairs: Any = headers.items() if isinstance(headers, Mapping) else headers or ()
+        pairs: Any
+        if isinstance(headers, Mapping):
+            pairs = headers.items()
+        else:
+            pairs = headers or ()
         values: dict[str, str] = {}
         for key, value in pairs:
-            name = (key if isinstance(key, str) else _text(key)).lower()
+            if isinstance(key, str):
+                name = key.lower()
+            else:
+                name = _text(key).lower()
             if name in values:
                 values[name] = ""
+            elif isinstance(value, str):
+                values[name] = value.strip(_BLANKS)
             else:
-                values[name] = (
-                    value if isinstance(value, str) else _text(value)
-                ).strip(_BLANKS)
+                values[name] = _text(value).strip(_BLANKS)
         self._values = values
 
     def __repr__(self) -> str:
@@ -269,10 +276,10 @@ class _Event(Portable):
         Raises:
             InvalidRequestError: It is not the body of such an event.
         """
+        if isinstance(text, str):
+            text = text.encode(errors="surrogatepass")
         try:
-            event = parse(
-                text.encode(errors="surrogatepass") if isinstance(text, str) else text
-            )
+            event = parse(text)
         except MalformedEventError as error:
             raise InvalidRequestError(f"{cls.__name__}: {error}") from None
         if not isinstance(event, cls):
@@ -325,7 +332,10 @@ class _Event(Portable):
 
         Those beside a v1.1 wrapper are among them.
         """
-        known = _FIELDS[self.version if isinstance(self, ResourceEvent) else "signed"]
+        family = "signed"
+        if isinstance(self, ResourceEvent):
+            family = self.version
+        known = _FIELDS[family]
         return {
             name: value for name, value in self._plain().items() if name not in known
         }
@@ -369,8 +379,10 @@ class ResourceEvent(_Event):
         cls, plain: dict[str, Any], convert: Callable[[Any, Any], Any]
     ) -> dict[str, Any]:
         model = _model_of(str(plain.get("type")))
+        if model is None:
+            return plain
         data = plain.get("data")
-        if model is None or not isinstance(data, dict) or "object" not in data:
+        if not isinstance(data, dict) or "object" not in data:
             return plain
         return {**plain, "data": {**data, "object": convert(model, data["object"])}}
 
@@ -619,9 +631,9 @@ def queued_at(event: Event) -> float | None:
 
 def subject_of(kind: str, uuid: object) -> str:
     """Return the subject of an event of the type *kind* about the invoice *uuid*, or ``""`` if it is none."""
-    fits = (
-        isinstance(uuid, str) and 0 < len(uuid) <= _LONGEST_UUID and uuid.isprintable()
-    )
+    if not isinstance(uuid, str):
+        return ""
+    fits = 0 < len(uuid) <= _LONGEST_UUID and uuid.isprintable()
     return f"{kind}:{str(uuid).upper()}" if fits else ""
 
 
@@ -709,9 +721,7 @@ def parse(body: bytes, headers: Headers | Head | None = None) -> Event:
         version, content = _other_version(content, raw)
     if content.data is None:
         raise _malformed("it has no 'data'", raw)
-    is_test = content.test is True or (
-        headers is not None and header_in(headers, _TEST) == "true"
-    )
+    is_test = content.test is True or says_test(headers)
     name = content.event or content.type or ""
     if name in _FAMILIES:
         family = _FAMILIES[name]
@@ -733,6 +743,8 @@ def parse(body: bytes, headers: Headers | Head | None = None) -> Event:
 
 def says_test(headers: Headers | Head | None) -> bool:
     """Return whether the headers contain the dashboard's test mark."""
+    if headers is None:
+        return False
     return header_in(headers, _TEST) == "true"
 
 
@@ -778,20 +790,23 @@ def _check_id_and_time(
     text: object, field: str, ticks: object, last: int, raw: bytes, *, is_test: bool
 ) -> None:
     is_absent = text is None and is_test
-    if not (
-        is_absent
-        or (
-            isinstance(text, str) and 0 < len(text) <= _ID_LENGTH and text.isprintable()
-        )
-    ):
+    if not is_absent and not _is_id(text):
         raise _malformed(
             f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw
         )
+    if ticks is None:
+        return
     # True is an int too
-    if ticks is not None and (type(ticks) is not int or not 0 <= ticks <= last):
+    if type(ticks) is not int or not 0 <= ticks <= last:
         raise _malformed(
             f"{field!r} is not a whole number within the years 1970 to 9999", raw
         )
+
+
+def _is_id(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
+    return 0 < len(text) <= _ID_LENGTH and text.isprintable()
 
 
 def _check(field: str, value: Any, kind: type, raw: bytes) -> None:

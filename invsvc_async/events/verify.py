@@ -91,9 +91,9 @@ class SharedHeader:
     def matches(self, headers: Headers | Head | None) -> bool:
         """Return whether the header came exactly once, with this value."""
         found = head_of(headers).get(self.name.lower())
-        return (
-            found is not None and found.isascii() and compare_digest(found, self.value)
-        )
+        if found is None:
+            return False
+        return found.isascii() and compare_digest(found, self.value)
 
 
 @attrs.frozen(init=False)
@@ -150,26 +150,36 @@ SharedHeadersSource: TypeAlias = (
 
 def is_retired(credential: Credential, now: float) -> bool:
     """Return whether it is no longer accepted at *now*, in seconds since the epoch."""
-    return (
-        credential.retires_at is not None and now >= credential.retires_at.timestamp()
-    )
+    if credential.retires_at is None:
+        return False
+    return now >= credential.retires_at.timestamp()
 
 
 def _set(
     instance: Credential, label: object, retires_at: object, **values: object
 ) -> None:
-    is_text = isinstance(label, str) and label and label.isprintable()
-    if label is not None and not is_text:
+    _check_label(label)
+    _check_retirement(retires_at)
+    for name, value in {**values, "label": label, "retires_at": retires_at}.items():
+        object.__setattr__(instance, name, value)  # as attrs does in a frozen class
+
+
+def _check_label(label: object) -> None:
+    if label is None:
+        return
+    if not isinstance(label, str) or not label or not label.isprintable():
         raise ConfigurationError(
             "label: not printable text. Use a short name, such as 'old'."
         )
-    is_moment = isinstance(retires_at, datetime) and retires_at.tzinfo
-    if retires_at is not None and not is_moment:
+
+
+def _check_retirement(retires_at: object) -> None:
+    if retires_at is None:
+        return
+    if not isinstance(retires_at, datetime) or not retires_at.tzinfo:
         raise ConfigurationError(
             "retires_at: not a datetime with a time zone. Use datetime(…, tzinfo=UTC)."
         )
-    for name, value in {**values, "label": label, "retires_at": retires_at}.items():
-        object.__setattr__(instance, name, value)  # as attrs does in a frozen class
 
 
 def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
@@ -181,9 +191,13 @@ def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
         raise ConfigurationError(
             "secrets: not a text or a list. Use the secret that creation returned."
         )
-    return tuple(
-        secret if isinstance(secret, Secret) else Secret(secret) for secret in given
-    )
+    return tuple(map(_key_of, given))
+
+
+def _key_of(secret: str | bytes | Secret) -> Secret:
+    if isinstance(secret, Secret):
+        return secret
+    return Secret(secret)
 
 
 def shared_headers_of(given: SharedHeaders) -> tuple[SharedHeader, ...]:
@@ -237,8 +251,9 @@ def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
         raise SignatureMissingError(
             f"headers: there is no X-Service-Signature. {_UNSIGNED}"
         )
-    if not (isinstance(secrets, str) and _fits_text(body, signature, secrets)):
-        _match(body, signature, keys_of(secrets), time.time())
+    if isinstance(secrets, str) and _fits_text(body, signature, secrets):
+        return
+    _match(body, signature, keys_of(secrets), time.time())
 
 
 @takes_secrets
@@ -272,7 +287,10 @@ def read(
     trust = Trust(keys_of(secrets), shared_headers_of(shared_header), accept_unsigned)
     found = head_of(headers)
     proof = trust.prove(body, found, time.time())
-    event = parse(body, None if proof else found)
+    if proof:
+        event = parse(body)
+    else:
+        event = parse(body, found)
     trust.admit(event, proof)
     check_delivered(event)
     return event
@@ -293,7 +311,7 @@ class Trust:
         A signature that is not valid, or that no secret can check, is a ``SignatureMismatchError``.
         """
         signature = headers.get(SIGNATURE)
-        if signature is not None and (self.keys or not self.accept_unsigned):
+        if signature is not None and self._needs_signature:
             return _match(body, signature, self.keys, now)
         for header in self.shared_headers:
             if header.matches(headers) and not is_retired(header, now):
@@ -306,15 +324,24 @@ class Trust:
         if isinstance(proof, Secret):
             return
         if not isinstance(event, ResourceEvent):
-            # the service signs these for all who have a secret
-            if self.keys or not self.accept_unsigned:
+            if self._needs_signature:
                 raise SignatureMissingError(
                     f"{event.type}: it has no X-Service-Signature. {_UNSIGNED}"
                 )
-        elif proof is None and (self.shared_headers or not self.accept_unsigned):
+        elif proof is None and self._needs_header:
             raise UnauthenticatedEventError(
                 f"{event.type}: {_without_header(self.shared_headers)}"
             )
+
+    @property
+    def _needs_signature(self) -> bool:
+        """Whether an event of a signed family must be signed: the service signs for all who have a secret."""
+        return bool(self.keys) or not self.accept_unsigned
+
+    @property
+    def _needs_header(self) -> bool:
+        """Whether a resource event without a signature must come with a shared header."""
+        return bool(self.shared_headers) or not self.accept_unsigned
 
 
 def unauthenticated(shared: Sequence[SharedHeader]) -> UnauthenticatedEventError:
@@ -357,15 +384,16 @@ def _fits_text(body: bytes, signature: str, secret: str) -> bool:
         fits = compare_digest(signature_of(body, secret.encode()), signature)
     except (TypeError, UnicodeEncodeError):  # the slower check says what is wrong
         return False
-    return fits and secret != "" and secret == secret.strip()
+    if not fits:
+        return False
+    return secret != "" and secret == secret.strip()
 
 
 def _match(body: bytes, signature: str, keys: Sequence[Secret], now: float) -> Secret:
     try:
         for key in keys:
-            if compare_digest(
-                signature_of(body, key.raw), signature
-            ) and not is_retired(key, now):
+            fits = compare_digest(signature_of(body, key.raw), signature)
+            if fits and not is_retired(key, now):
                 return key
     except TypeError:
         is_raw = isinstance(body, bytes)

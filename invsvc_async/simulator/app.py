@@ -126,13 +126,13 @@ class Application:
         exchange = self._note(route, request, raw)
         try:
             steps = self.scripts.get(route.operation)
+            step: Step | None
             if steps:
-                drawn = None
+                step = steps.popleft()
             else:
-                drawn = self._plan().draw(
+                step = self._plan().draw(
                     self._chance, route.operation, write=route.write
                 )
-            step = steps.popleft() if steps else drawn
             return await self._play(step or PASS, request, exchange)
         finally:
             exchange.entry.ended_at = self._ledger.steady()
@@ -237,9 +237,10 @@ class Application:
         if step.end == "slow" and step.number:
             await asyncio.sleep(step.number)
         elif step.end == "idle-close":
-            self._close_later(
-                request, IDLE_CLOSE_AFTER if step.number is None else step.number
-            )
+            seconds = step.number
+            if seconds is None:
+                seconds = IDLE_CLOSE_AFTER
+            self._close_later(request, seconds)
         return whole
 
     def _close_later(self, request: web.Request, seconds: float) -> None:
@@ -299,5 +300,8 @@ def _own_error(step: Step, status: int, clock: ServiceClock) -> web.Response:
     message = f"Answered {status} as it was told to"
     headers = dict[str, str]()
     if status == 429:
-        headers["Retry-After"] = digits(1 if step.number is None else step.number)
+        seconds = step.number
+        if seconds is None:
+            seconds = 1
+        headers["Retry-After"] = digits(seconds)
     return replies.answer(status, error_body(clock, code, message), headers)

@@ -76,15 +76,17 @@ class Keyring:
         number = f"{self.state.random.getrandbits(128):032x}"
         token = f"oat_{number}"
         if credential.kind != "oauth":
-            claims = {
+            claims: dict[str, Json] = {}
+            if credential.team is not None:
+                claims["team"] = credential.team
+            claims |= {
                 "sub": credential.user,
                 "livemode": credential.livemode,
                 "jti": number,
             }
-            own = {} if credential.team is None else {"team": credential.team}
             texts = (
                 json_text({"alg": "HS256", "typ": "JWT"}),
-                json_text(own | claims),
+                json_text(claims),
                 number,
             )
             parts = (

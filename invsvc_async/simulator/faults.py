@@ -145,12 +145,7 @@ def _parts_of_end(words: str) -> defaultdict[str, str] | None:
     for pattern in _ENDS:
         match = pattern.fullmatch(words)
         if match is not None:
-            found = (
-                (name, part)
-                for name, part in match.groupdict().items()
-                if part is not None
-            )
-            return defaultdict(str, found)
+            return defaultdict(str, match.groupdict(default=""))
     return None
 
 
@@ -271,4 +266,6 @@ class Faults:
         phase = chance.choice(self.phases) if write else "before"
         if phase == "late":
             kind = f"late {chance.random() * self.late_up_to:.3f}, then {kind}"
-        return parse_step(f"apply, then {kind}" if phase == "after" else kind)
+        if phase == "after":
+            kind = f"apply, then {kind}"
+        return parse_step(kind)

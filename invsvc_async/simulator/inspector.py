@@ -184,27 +184,33 @@ def _arrivals(ledger: Ledger, first: int, start: float) -> list[Json]:
         each[bisect_left(each, first, key=by_number) :]
         for each in (ledger.entries, ledger.reads)
     ]
-    found: list[Json] = []
-    for entry in merge(*parts, key=by_number):
-        body = json_text(entry.body) if entry.body is not None else ""
-        times = {
-            "at": entry.received_at,
-            "ended": entry.ended_at,
-            "applied": entry.applied_at,
-        }
-        is_write = BY_OPERATION.get(entry.operation, UNKNOWN).write
-        query = entry.query or {}
-        about = {
-            "write": _name_of(entry, body) if is_write else None,
-            "thing": entry.target or entry.path_id,
-            "query": "&".join(f"{name}={value}" for name, value in query.items()),
-            "body": body if len(body) <= BODY else f"{body[:BODY]}…",
-        }
-        shown = {name: getattr(entry, name) for name in SHOWN_OF_ENTRY}
-        found.append(
-            shown | about | {name: _since(start, at) for name, at in times.items()}
-        )
-    return found
+    return [_arrival(entry, start) for entry in merge(*parts, key=by_number)]
+
+
+def _arrival(entry: Entry, start: float) -> dict[str, Json]:
+    """Return an arrival as JSON."""
+    body = ""
+    if entry.body is not None:
+        body = json_text(entry.body)
+    write = None
+    if BY_OPERATION.get(entry.operation, UNKNOWN).write:
+        write = _name_of(entry, body)
+    if len(body) > BODY:
+        body = f"{body[:BODY]}…"
+    query = entry.query or {}
+    shown = {name: getattr(entry, name) for name in SHOWN_OF_ENTRY}
+    about = {
+        "write": write,
+        "thing": entry.target or entry.path_id,
+        "query": "&".join(f"{name}={value}" for name, value in query.items()),
+        "body": body,
+    }
+    times = {
+        "at": _since(start, entry.received_at),
+        "ended": _since(start, entry.ended_at),
+        "applied": _since(start, entry.applied_at),
+    }
+    return shown | about | times
 
 
 def _name_of(entry: Entry, body: str) -> str:

@@ -106,7 +106,10 @@ class Ledger:
         self.newest += 1
         entry.number = self.newest
         entry.received_at = self.steady()
-        (self.entries if write else self.reads).append(entry)
+        if write:
+            self.entries.append(entry)
+        else:
+            self.reads.append(entry)
         if entry.by == "client":
             self._arrived[entry.operation] += 1
             self._news.set()

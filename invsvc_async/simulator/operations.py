@@ -25,7 +25,7 @@ from invsvc_async.simulator.stores import (
 from invsvc_async.simulator.validate import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     Run = Callable[[Call], Answer]
 
@@ -285,12 +285,11 @@ def retention_files(call: Call) -> Answer:
     wanted = query.choice("file_type", "pdf", "xml")
     call.check_query(query)
     files = call.found(call.book.retentions, call.path["id"], "Retention")
-    shown = [
-        file
-        for file in files
-        if wanted is None or file["filename"].endswith(f".{wanted}")
-    ]
-    return call.success(shown)
+    if wanted is None:
+        return call.success(files)
+    return call.success(
+        [file for file in files if file["filename"].endswith(f".{wanted}")]
+    )
 
 
 # --- teams and users
@@ -331,7 +330,7 @@ def dbtable_webhooks(call: Call) -> Answer:
     livemode = call.caller.livemode
     manages = call.caller.credential.role == "admin"
     mappings = call.state.book(team, livemode=livemode).mappings
-    rows = [row for row in mappings if wanted is None or row["state"] == wanted]
+    rows = _chosen(mappings, "state", wanted)
     about = samples.sample(
         call.state, "mappings", scope=scope, livemode=livemode, can_manage=manages
     )
@@ -352,6 +351,13 @@ def dbtable_tables(call: Call) -> Answer:
     return call.success(
         {**_listing(call, tables, 100), "effect_scope": "team_provider_connection"}
     )
+
+
+def _chosen(rows: Iterable[Record], name: str, wanted: str | None) -> list[Record]:
+    """Return the *rows* in which *name* has the *wanted* value; without one, all of them."""
+    if wanted is None:
+        return list(rows)
+    return [row for row in rows if row[name] == wanted]
 
 
 def _listing(call: Call, rows: list[Record], limit: int) -> dict[str, Json]:
@@ -377,9 +383,8 @@ def update_preferences(call: Call) -> Answer:
     body = call.checked(validate.PREFERENCES)
     user = call.caller.credential.user
     before = call.state.preference(user, team)
-    changed = before.with_changes(
-        {name: body[name] for name in before if name in body and name != "team_id"}
-    )
+    names = (before.keys() & body.keys()) - {"team_id"}
+    changed = before.with_changes({name: body[name] for name in names})
     call.state.preferences[user, team] = changed
     return call.success(changed, target=team)
 
@@ -446,7 +451,7 @@ def webhooks(call: Call) -> Answer:
     status = query.choice("status", "active", "inactive")
     call.check_query(query)
     newest = reversed(call.rows(call.book.webhooks).values())
-    hooks = [hook for hook in newest if status is None or hook["status"] == status]
+    hooks = _chosen(newest, "status", status)
     hooks.sort(key=lambda hook: hook["created_at"], reverse=True)
     shown = listed_hooks(call.state.stores, hooks, call.state.seeded, status=status)
     return call.success(shown[:limit])
@@ -465,8 +470,8 @@ def create_webhook(call: Call) -> Answer:
     """Make a webhook.  Only this answer shows its secret."""
     body = call.checked(validate.WEBHOOK_CREATE)
     state = call.state
-    sent = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
-    kept = kept_of_new(state.stores, {"status": "active"} | sent, state.seeded)
+    sent = {"status": "active"} | _webhook_fields(body)
+    kept = kept_of_new(state.stores, sent, state.seeded)
     created_at = time_of(state.stores.created_at, state.clock.now_ms())
     made = {"owner": call.caller.credential.user, "created_at": created_at}
     hook = Record({"id": state.new_id("wh_"), **kept.stored, **made})
@@ -482,13 +487,14 @@ def update_webhook(call: Call) -> Answer:
     """Change fields of a webhook.  The specification leaves the answer open; this one shows the webhook."""
     body = call.checked(validate.WEBHOOK_UPDATE)
     hook = call.found(call.rows(call.book.webhooks), call.path["id"], "Webhook")
-    kept = _kept(
-        call,
-        {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body},
-        hook,
-    )
+    kept = _kept(call, _webhook_fields(body), hook)
     hook = call.book.webhooks.change(hook.id, kept.stored)
     return call.kept(hook, kept, "Webhook updated")
+
+
+def _webhook_fields(body: dict[str, Json]) -> dict[str, Json]:
+    """Return what *body* says of a webhook; its other members are ignored."""
+    return {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
 
 
 @_route("webhooks.delete", "DELETE", "/webhooks/{id}")

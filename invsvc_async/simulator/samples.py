@@ -49,7 +49,8 @@ def sample(
     **own: Json,
 ) -> Record:
     """Make a record as in ``samples.json``, of the team and mode of *book*, with *own* and then *fields*."""
-    own |= {} if book is None else {"livemode": book.livemode, "team": book.team}
+    if book is not None:
+        own |= {"livemode": book.livemode, "team": book.team}
     now = state.clock.now_ms()
     found = {**FORMS[kind], **own}
     for name, value in found.items():
@@ -111,11 +112,9 @@ def new_team(
     known: dict[str, Json] = {
         n: value for n, value in fields.items() if n in team and n != "owner"
     }
-    known |= {
-        name: {**team[name], **known[name]}
-        for name in ("address", "brand")
-        if name in known
-    }
+    for name in ("address", "brand"):
+        if name in known:
+            known[name] = {**team[name], **known[name]}
     if fields.get("generate_onboarding_url"):
         known["onboarding_url"] = f"https://onboarding.example/{team_id}"
     state.accounts[team_id] = Account(billing, connect=connect)
@@ -142,10 +141,14 @@ def _members(own: list[Json], copied: list[Json], invited: list[Json]) -> list[J
 def new_invoice(state: ServiceState, book: Book, fields: Mapping[str, Json]) -> Record:
     """Make an invoice, of type E by default.  Type P has zero totals and no payment codes."""
     number = len(book.invoices.items) + 1
-    is_egress = (kind := fields.get("invoice_type", "E")) == "E"
-    created = state.clock.now_ms() - (
-        0 if "idempotency_key" in fields else number * 3_600_000
-    )
+    kind = fields.get("invoice_type", "E")
+    is_egress = kind == "E"
+    codes: dict[str, Json] = {"currency": "MXN", "series": "E", "use": "G02"}
+    if not is_egress:
+        codes = {"currency": "XXX", "series": "CP", "use": "CP01"}
+    created = state.clock.now_ms()
+    if "idempotency_key" not in fields:
+        created -= number * 3_600_000
     is_plain = number > len(AWKWARD)
     if is_plain:
         price = Decimal(state.random.randint(100, 10**8)).scaleb(-2)
@@ -160,12 +163,9 @@ def new_invoice(state: ServiceState, book: Book, fields: Mapping[str, Json]) -> 
         client=new_client(state, book),
         created_at=created,
         date=created,
-        currency="MXN" if is_egress else "XXX",
         exchange_rate=Decimal("1.0") if number % 5 else Decimal("17.2345"),
-        series="E" if is_egress else "CP",
         folio_number=number,
         invoice_type=kind,
-        use="G02" if is_egress else "CP01",
         items=[sample(state, "item", unit_price=price)],
         metadata={"order": f"A-{number}"},
         stamp={
@@ -174,6 +174,7 @@ def new_invoice(state: ServiceState, book: Book, fields: Mapping[str, Json]) -> 
         },
         verification_url=f"https://verify.example/?id={folio}",
         related_documents=[{"relationship": "01", "documents": [state.new_folio()]}],
+        **codes,
     )
     if number % 7 == 0:
         invoice |= {

@@ -192,10 +192,10 @@ def kept_of_update(
 
     A part changes something, and leaves out something that the whole update would have changed.
     """
-    stored = {
-        name: value if name == "status" else stores.in_own_words(name, value, seeded)
-        for name, value in sent.items()
-    }
+    stored = dict(sent)
+    for name, value in sent.items():
+        if name != "status":
+            stored[name] = stores.in_own_words(name, value, seeded)
     changing = sorted(
         name for name, value in stored.items() if value != before.get(name)
     )
@@ -220,7 +220,9 @@ def listed_hooks(
         hooks = [hook for hook in hooks if hook["status"] != "inactive"]
     shown: list[Record] = []
     for hook in hooks:
-        shown += [hook, hook] if stores.shows_twice(hook["id"], seeded) else [hook]
+        shown.append(hook)
+        if stores.shows_twice(hook["id"], seeded):
+            shown.append(hook)
     return shown
 
 

@@ -111,7 +111,9 @@ def shape(
             yield f"{path}: must be an object"
             return
         dot = f"{path}." if path else ""
-        yield from (f"{dot}{key}: is required" for key in required if key not in value)
+        for key in required:
+            if key not in value:
+                yield f"{dot}{key}: is required"
         for key, item in value.items():
             if key in fields:
                 yield from fields[key](item, f"{dot}{key}")
@@ -259,10 +261,9 @@ class Query:
                     return count
                 return count * 1000
             moment = datetime.fromisoformat(value)
-            return int(
-                (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-                * 1000
-            )
+            if not moment.tzinfo:
+                moment = moment.replace(tzinfo=UTC)
+            return int(moment.timestamp() * 1000)
         except ValueError:
             self.problems.append(
                 f"{name}: must be seconds, milliseconds or an ISO 8601 date"

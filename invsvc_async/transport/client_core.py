@@ -115,9 +115,10 @@ class DecisionReport(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str | None = None
 
 
-# Hooks around each call, which is a read with its retries or a write until its verdict, and each download.
-# They return what ends, or opens, as what they are given does; a call is awaited once, in the caller's task.
-# The text is the trace in which a write was begun, if that was earlier. Any: whatever the call returns.
+# Hooks around each call, which is a read with its retries or a write until its verdict, and around each
+# download. A hook gets a call or a download, and returns one that ends, or opens, in the same way. It awaits
+# a call once, in the caller's task. The text is the trace in which a write was begun, if that was earlier.
+# Any: whatever the call returns.
 Around: TypeAlias = "Callable[[Request, Awaitable[Any], str | None], Awaitable[Any]]"
 Streamed: TypeAlias = "AbstractAsyncContextManager[Download]"
 AroundStream: TypeAlias = "Callable[[Request, Streamed], Streamed]"
@@ -231,13 +232,14 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
 
     def tell(self, hook: Callable[[T], None] | None, report: T) -> None:
         """Call a user-supplied hook. If it raises, that is logged and nothing else."""
-        if hook is not None:
-            try:
-                hook(report)
-            except Exception:
-                log.exception(
-                    "a hook of the client raised an exception; the call continues"
-                )
+        if hook is None:
+            return
+        try:
+            hook(report)
+        except Exception:
+            log.exception(
+                "a hook of the client raised an exception; the call continues"
+            )
 
     def opened(self, kind: str, leases: object) -> None:
         """Note a store that was opened: a *journal*, *batch* or *outbox*."""
@@ -341,12 +343,14 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     async def _attempt_with_token(
         self, request: Request, deadline: float, lane: Lane
     ) -> Exchange:
+        """Send *request* once, after its token is fetched."""
         await self.fetch_token(request, deadline)
         return await self.send(request, self.exchange(request, deadline, lane))
 
     async def _reported(
         self, request: Request, sending: Awaitable[Exchange]
     ) -> Exchange:
+        """Wait until *request* was sent, then report that to ``on_attempt``; return the record of it."""
         exchange = await sending
         assert exchange.end is not None
         report = AttemptReport(
@@ -393,8 +397,10 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         headers = core.headers[key]
         if self.headers is not None or core.trace is not None:
             with_own = CIMultiDict(headers)
-            with_own.update(self.headers or {})
-            with_own.update({} if core.trace is None else core.trace())
+            if self.headers is not None:
+                with_own.update(self.headers)
+            if core.trace is not None:
+                with_own.update(core.trace())
             headers = CIMultiDictProxy(with_own)
         return Exchange(
             method=request.method or operation.method,
@@ -464,7 +470,8 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     def _error_in(self, request: Request, exchange: Exchange) -> ServiceError:
         """Return the error that *exchange* was answered, and note the service's time from it."""
         error = error_of(exchange, request.operation.name)
-        if error.status == 404 and request.operation.listed and not request.path:
+        is_specified_path = request.operation.listed and not request.path
+        if error.status == 404 and is_specified_path:
             self._blame_base_url(error)
         stamp = stamp_of(error)
         if stamp is not None:
@@ -493,18 +500,16 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         standard envelope means a missing plan feature, not a stale token.
         """
         credential = self.core.credential
-        if (
-            not credential.renewable
-            or exchange.status != 401
-            or exchange.answer_headers is None
-        ):
+        if not credential.renewable:
+            return False
+        if exchange.status != 401 or exchange.answer_headers is None:
             return False
         if error_of(exchange, "").own_envelope:
             return False
+        if within is None:
+            within = self.timeouts.attempt
         try:
-            async with asyncio.timeout(
-                self.timeouts.attempt if within is None else within
-            ):
+            async with asyncio.timeout(within):
                 return await credential.renew(exchange.headers.get("Authorization"))
         except TimeoutError:
             return False
@@ -533,6 +538,7 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
 
 
 def _without_token(exchange: Exchange, content: bytes) -> bytes:
+    """Return *content* with asterisks in place of the token that *exchange* was sent with."""
     token = (
         exchange.headers.get(hdrs.AUTHORIZATION, "").removeprefix("Bearer ").encode()
     )
@@ -549,6 +555,7 @@ def stamp_of(error: ServiceError) -> int | None:
 
 
 def _no_answer(operation: str, exchange: Exchange) -> NotSentError | ResponseLostError:
+    """Return the error for an *exchange* that has no complete answer."""
     why = "no answer"
     if exchange.error:
         why = str(exchange.error) or type(exchange.error).__name__

@@ -104,6 +104,7 @@ class Connections:
             await self._session.close()
 
     def _own_session(self) -> aiohttp.ClientSession:
+        """Make the session of a transport that was given none."""
         # aiohttp makes its TLS context at import, so no certificates are read on the loop.
         connector = aiohttp.TCPConnector(
             limit=self._most(), keepalive_timeout=_KEEP_IDLE, ssl=self._tls
@@ -140,12 +141,14 @@ class Connections:
 
 
 def _sends_with() -> object:
+    """Return what aiohttp's sessions send with; a library that stands in for the network replaces it."""
     return aiohttp.ClientSession._request  # noqa: SLF001 - the method that other libraries replace
 
 
 def _refuse_unfit(
     session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop
 ) -> None:
+    """Raise ``ConfigurationError`` if a user-supplied session cannot be used in *loop*, or sends too much."""
     advice = "Remove it from the session's headers"
     sent = next((name for name in _NEVER_BY_DEFAULT if name in session.headers), None)
     if session._loop is not loop:  # noqa: SLF001 - its public property is deprecated

@@ -85,7 +85,9 @@ def _team_in(token: str) -> str | None:
         claims = json.loads(urlsafe_b64decode(parts[1] + padding))
     except (binascii.Error, ValueError, RecursionError):
         return None
-    team = claims.get("team") if isinstance(claims, dict) else None
+    if not isinstance(claims, dict):
+        return None
+    team = claims.get("team")
     if isinstance(team, str) and team:
         return team
     return None
@@ -94,19 +96,20 @@ def _team_in(token: str) -> str | None:
 @takes_secrets
 def _checked(text: object, name: str) -> str:
     """Return a token without the line break at the end of a mounted file: no token has white space."""
-    if not isinstance(text, str) or not (text := text.strip()):
+    token = text.strip() if isinstance(text, str) else ""
+    if not token:
         raise ConfigurationError(
             f"{name}: needs the token as a string that is not empty"
         )
-    if text.lower().startswith("bearer "):
+    if token.lower().startswith("bearer "):
         raise ConfigurationError(
             f"{name}: the token starts with 'Bearer '. Pass it without."
         )
-    if not text.isascii() or not text.isprintable() or " " in text:
+    if not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigurationError(
             f"{name}: the token contains a space, a line break or another invalid character"
         )
-    return text
+    return token
 
 
 class ApiKey(Credential):
@@ -183,9 +186,10 @@ class TokenProvider(Credential):
         return self.ready != refused
 
     async def _fetch(self) -> None:
+        """Wait for the fetch that is under way in this loop, or for a new one."""
         fetching = self._fetching
         if fetching is None or not _runs_here(fetching):
-            fetching = self._fetching = asyncio.create_task(self._fetched())
+            fetching = self._fetching = asyncio.create_task(self._ask_source())
             # Marks the exception as retrieved: every waiter may be cancelled, and asyncio would log it.
             fetching.add_done_callback(
                 lambda task: task.cancelled() or task.exception()
@@ -201,7 +205,8 @@ class TokenProvider(Credential):
                 ) from None
             raise
 
-    async def _fetched(self) -> None:
+    async def _ask_source(self) -> None:
+        """Ask the source for a token, which is ``ready`` from then on."""
         try:
             token = _checked(await self._source(), "TokenProvider's source")
         except ConfigurationError:
@@ -231,14 +236,17 @@ _VARIABLES: dict[str, type[Credential]] = {
 @takes_secrets
 def credential_from(environment: Mapping[str, str]) -> Credential:
     """Return the credential for the one token that is set in *environment*."""
-    given = [
-        kind(text)
-        for name, kind in _VARIABLES.items()
-        if (text := environment.get(name))
-    ]
-    if len(given) != 1:
-        raise ConfigurationError(
-            f"credential: {f'{len(given)} tokens are set' if given else 'no token is set'}. "
-            "Set exactly one of INVSVC_API_KEY, INVSVC_OAUTH_TOKEN and INVSVC_PERSON_TOKEN."
-        )
-    return given[0]
+    given: list[Credential] = []
+    for name, kind in _VARIABLES.items():
+        text = environment.get(name)
+        if text:
+            given.append(kind(text))
+    if len(given) == 1:
+        return given[0]
+    found = "no token is set"
+    if given:
+        found = f"{len(given)} tokens are set"
+    raise ConfigurationError(
+        f"credential: {found}. "
+        "Set exactly one of INVSVC_API_KEY, INVSVC_OAUTH_TOKEN and INVSVC_PERSON_TOKEN."
+    )

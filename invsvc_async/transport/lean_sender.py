@@ -140,6 +140,7 @@ class LeanSender:
         return LeanResponse(gate, connection, head, content)
 
     def _destination(self, url: URL) -> Destination:
+        """Return the destination of *url*; one is kept for all requests that go there."""
         key = url.scheme, url.raw_authority
         found = self._destinations.get(key)
         if found is not None:
@@ -167,6 +168,7 @@ class LeanSender:
         return head.encode() + content
 
     def _lines(self, exchange: Exchange, authority: str) -> _HeadLines:
+        """Return the lines of the head; they are kept for all requests with equal headers."""
         given = tuple(exchange.headers.items())
         key = exchange.method, authority, given
         found = self._heads.get(key)
@@ -210,6 +212,8 @@ class _HeadLines:
     """
     The lines of a request's head that depend on its method and headers alone.
 
+    ``before`` and ``after`` are those before and after the length, if there is one.
+
     Raises:
         ValueError: One of them could be taken for something else.
     """
@@ -224,10 +228,9 @@ class _HeadLines:
         self.method = method.upper()
         self.may_be_without_length = self.method in aiohttp.ClientRequest.GET_METHODS
         headers: CIMultiDict[str] = CIMultiDict()
+        # Of two names that differ in case, the last one counts.
         for name, value in given:
-            headers[name] = (
-                value  # of two names that differ in case, the last one counts
-            )
+            headers[name] = value
         taken = [name for name in _NEVER_GIVEN if name in headers]
         if taken:
             raise ValueError(f"the header {taken[0]} is set by the transport")
@@ -244,6 +247,7 @@ class _HeadLines:
 
 
 def _line(name: str, value: str) -> str:
+    """Return the line of a header; raise ``ValueError`` if a reader could take it for more than one."""
     if _CONTROL.search(name) is not None or _CONTROL.search(value) is not None:
         raise ValueError(f"the header {name!a} contains a control character")
     return f"{name}: {value}\r\n"

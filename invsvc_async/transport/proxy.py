@@ -41,25 +41,27 @@ def proxy_from(text: object) -> Proxy:
 
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> Proxy | None:
+    """Return the proxy at the address *text*; ``None`` if that is no address of an HTTP proxy."""
     try:
         url = URL(text)
         bare = URL.build(scheme=url.scheme, host=url.host or "", port=url.explicit_port)
     except ValueError:
         return None
-    if not _is_bare(url):
+    if not _names_host_alone(url):
         return None
     if url.user is None and url.password is None:
         return Proxy(bare)
     return Proxy(bare, {AUTHORIZATION: _basic(url.user or "", url.password or "")})
 
 
-def _is_bare(url: URL) -> bool:
+def _names_host_alone(url: URL) -> bool:
     """Return whether *url* names a host of HTTP, and no path or query."""
     names_host = url.scheme in ("http", "https") and bool(url.host)
     return names_host and url.path in ("", "/") and not url.query_string
 
 
 def _basic(user: str, password: str) -> str:
+    """Return the value of the header that has the login."""
     login = b64encode(f"{user}:{password}".encode()).decode()
     return f"Basic {login}"
 
@@ -74,7 +76,11 @@ def proxy_of_environment(url: URL) -> Proxy | None:
     Raises:
         ConfigurationError: It is no address of an HTTP proxy.
     """
-    text = None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
+    if proxy_bypass(url.host or ""):
+        return None
+    text = getproxies().get(url.scheme)
     if text is None:
         return None
-    return proxy_from(text if "://" in text else f"http://{text}")
+    if "://" not in text:
+        text = f"http://{text}"
+    return proxy_from(text)

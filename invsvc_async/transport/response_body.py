@@ -96,6 +96,7 @@ class Download:
         self._gate.exchange.end = End.ANSWERED
 
     def _lost(self, error: Exception) -> TransportError:
+        """Record the *error* after which the rest of the body is lost, and return the exception to raise."""
         self._gate.exchange.error = plain_error(error)
         self._gate.exchange.timed_out = isinstance(error, TimeoutError)
         return failure(self._gate)
@@ -141,6 +142,7 @@ def body_at_hand(response: ReadableResponse, *, cap: int) -> bytes | None:
 
 
 def _decompressed(response: ReadableResponse, body: bytes, cap: int) -> bytes:
+    """Return the *body* of *response* without its coding; raise ``CutError`` over *cap* bytes."""
     if len(body) > cap:
         raise _too_long(cap)
     coding = response.headers.get(hdrs.CONTENT_ENCODING)
@@ -150,6 +152,7 @@ def _decompressed(response: ReadableResponse, body: bytes, cap: int) -> bytes:
 
 
 def _is_framed(response: ReadableResponse) -> bool:
+    """Return whether the end of the body is marked, so that a truncated body is noticed."""
     headers = response.headers
     if hdrs.TRANSFER_ENCODING in headers:
         coding = headers.getall(hdrs.TRANSFER_ENCODING)[-1]
@@ -208,6 +211,7 @@ def _next_part(
 
 
 def _window(name: str, body: memoryview) -> int:
+    """Return what tells zlib which wrapper is around the *body* of the coding *name*."""
     if name != "deflate":
         return 16 + zlib.MAX_WBITS
     # Some servers omit the zlib wrapper that "deflate" requires.
@@ -236,21 +240,24 @@ def plain_error(error: Exception) -> Exception:
         return TimeoutError(str(error) or "no answer within the time given")
     if isinstance(error, OwnError):
         return ConnectionError(str(error))
-    text = ""
-    # The parser's errors have a status and a URL, as if the service had answered.
-    if isinstance(error, (aiohttp.ClientResponseError, HttpProcessingError)):
-        # which may be a part of the body alone
-        if not isinstance(error, TransferEncodingError):
-            text = re.sub(_QUOTED, "", error.message)
-    elif isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(
-        error.message, str
-    ):
-        text = "the connection ended within the head of the answer"  # which the message would quote
-    else:
-        text = re.sub(_QUOTED_BYTES, "", str(error))
+    text = _without_quotes(error)
     return ConnectionError(
         f"{type(error).__name__}: {' '.join(text.split())}".rstrip(": ")
     )
+
+
+def _without_quotes(error: Exception) -> str:
+    """Return the message of *error*, without what it quotes of the answer."""
+    if isinstance(error, TransferEncodingError):
+        return ""  # its message may be a part of the body, and nothing else
+    # The parser's errors have a status and a URL, as if the service had answered.
+    if isinstance(error, (aiohttp.ClientResponseError, HttpProcessingError)):
+        return re.sub(_QUOTED, "", error.message)
+    if isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(
+        error.message, str
+    ):
+        return "the connection ended within the head of the answer"  # which the message would quote
+    return re.sub(_QUOTED_BYTES, "", str(error))
 
 
 def failure(gate: Gate) -> TransportError:

@@ -52,7 +52,13 @@ class RefusedError(OwnError):
 
 
 class Gate(aiohttp.Payload):
-    """The gate of *exchange*. ``opened``: bytes may have been sent. ``refusal``: why none could."""
+    """
+    The gate of *exchange*.
+
+    - ``opened``: bytes may have been sent.
+    - ``sealed``: it does not open any more, because it was open already, or the request was given up.
+    - ``refusal``: why it did not open when it was to.
+    """
 
     # aiohttp copies a payload's headers into the request, except those that are set; Host always is.
     _headers = CIMultiDict({hdrs.HOST: ""})
@@ -112,6 +118,7 @@ class Gate(aiohttp.Payload):
             raise RefusedError("the connection dropped before an answer began")
 
         def through_gate(connection: Connection) -> Awaitable[aiohttp.ClientResponse]:
+            """Send as aiohttp does, right after the gate has opened."""
             del request.send  # it was part of a reference cycle
             self.open(connection.protocol)
             return request.send(connection)
@@ -126,36 +133,39 @@ class Gate(aiohttp.Payload):
         Raises:
             RefusedError: Something prevents it at this moment.
         """
-        exchange = self.exchange
         transport = protocol.transport
         now = self._clock.now()
+        refusal = self._why_not_open(protocol, now)
+        if refusal is not None:
+            self.refusal = refusal
+            raise RefusedError(refusal)
+        self.opened = self.sealed = True
+        self.transport = transport
+        # now: closed twice, the transport loses it
+        self._tls = getattr(transport, "_ssl_protocol", None)
+        self.exchange.started = now
+        self.exchange.has_left = True
+
+    def _why_not_open(self, protocol: Protocol, now: float) -> str | None:
+        """Return why the request must not be sent on the connection of *protocol*; ``None``: it may."""
+        exchange = self.exchange
+        transport = protocol.transport
         if self.sealed:
-            refusal = "it was already sent, or given up"
-        elif exchange.not_after is not None and now > exchange.not_after:
-            refusal = TOO_LATE
-        elif self._loop.time() >= exchange.deadline:
-            refusal = "its deadline had passed"
-        elif (
-            protocol.should_close
-        ):  # among other reasons: an answer is there before the request
-            refusal = "the connection held a stale answer, or was to be closed"
-        elif transport is None or transport.is_closing():
-            refusal = "the connection was closed"
+            return "it was already sent, or given up"
+        if exchange.not_after is not None and now > exchange.not_after:
+            return TOO_LATE
+        if self._loop.time() >= exchange.deadline:
+            return "its deadline had passed"
+        if protocol.should_close:
+            # among other reasons: an answer is there before the request
+            return "the connection held a stale answer, or was to be closed"
+        if transport is None or transport.is_closing():
+            return "the connection was closed"
         # A plain read on a closed connection is simply retried, so it needs no system call.
-        elif (exchange.write or exchange.lane == "settle") and _peer_was_first(
-            transport
-        ):
-            refusal = "the server had closed the connection, or spoken first"
-        else:
-            self.opened = self.sealed = True
-            self.transport = transport
-            # now: closed twice, the transport loses it
-            self._tls = getattr(transport, "_ssl_protocol", None)
-            exchange.started = now
-            exchange.has_left = True
-            return
-        self.refusal = refusal
-        raise RefusedError(refusal)
+        needs_look = exchange.write or exchange.lane == "settle"
+        if needs_look and _peer_was_first(transport):
+            return "the server had closed the connection, or spoken first"
+        return None
 
     def is_all_sent(self) -> bool:
         """Return whether no byte of the request waits in this process (uvloop hides those below TLS)."""
@@ -222,8 +232,8 @@ def _peer_was_first(transport: asyncio.Transport) -> bool:
         return False
     else:  # noqa: RET505 - type checkers skip this branch on Windows
         watch = select.poll()
-        in_tls = transport.get_extra_info("sslcontext") is not None
-        watch.register(
-            sock.fileno(), _PEER_IS_GONE if in_tls else _PEER_IS_GONE | select.POLLIN
-        )
+        signs = _PEER_IS_GONE
+        if transport.get_extra_info("sslcontext") is None:
+            signs |= select.POLLIN
+        watch.register(sock.fileno(), signs)
         return bool(watch.poll(0))

@@ -1,7 +1,7 @@
 """
 Sending a request with ``session.request`` of an aiohttp session.
 
-aiohttp may repeat a request whose connection was lost; the gate lets the second one not out.
+aiohttp may repeat a request whose connection was lost; the gate does not let the second one out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable
 
+    from aiohttp.client_middlewares import ClientMiddlewareType
     from yarl import URL
 
     from invsvc_async.transport.proxy import Proxy
@@ -66,19 +67,24 @@ class SessionSender:
             if proxy.headers is not None and exchange.url.scheme == "http":
                 # aiohttp sends a proxy's headers in CONNECT only
                 headers = {**headers, **proxy.headers}
-        by_body = exchange.write or exchange.content is not None
+        data: Gate | None = gate
+        middlewares: tuple[ClientMiddlewareType, ...] = ()
+        if not exchange.write and exchange.content is None:
+            data = None
+            middlewares = (gate.send_read,)
         return self._session.request(
             exchange.method,
             exchange.url,
-            data=gate if by_body else None,
+            data=data,
             headers=headers,
             timeout=timeout_of(exchange.connect_timeout, own_pool=self._own_pool),
             allow_redirects=False,
-            middlewares=() if by_body else (gate.send_read,),
+            middlewares=middlewares,
             **options,
         )
 
     def _proxy_for(self, url: URL) -> Proxy | None:
+        """Return the proxy that was given, or that of the environment if it may be looked at."""
         if self._proxy is not None or not self._trust_env:
             return self._proxy
         from invsvc_async.transport.proxy import proxy_of_environment
@@ -91,5 +97,6 @@ def timeout_of(connect: float, *, own_pool: bool) -> aiohttp.ClientTimeout:
     """Return what limits the time to connect to *connect* seconds, and nothing else."""
     # No total: aiohttp rounds that up, and the deadline limits everything. Waiting for a place in the pool of
     # a user-supplied session is not connecting.
-    limit = {"connect" if own_pool else "sock_connect": connect}
-    return aiohttp.ClientTimeout(total=None, ceil_threshold=inf, **limit)
+    if own_pool:
+        return aiohttp.ClientTimeout(total=None, ceil_threshold=inf, connect=connect)
+    return aiohttp.ClientTimeout(total=None, ceil_threshold=inf, sock_connect=connect)

@@ -90,6 +90,7 @@ class Transport:
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
         _check_session(session, ssl, proxy, trust_env=trust_env)
+        # The limit of "adaptive", which follows the capacity of the service.
         self._knee: AdaptiveLimit | None = None
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)
@@ -105,11 +106,13 @@ class Transport:
             from invsvc_async.transport.proxy import proxy_from
 
             through = proxy_from(proxy)
+        if ssl is None:
+            ssl = True
         self.connections: Connections = Connections(
             name,
             session,
             most=partial(_most_connections, self._limiter, self._knee),
-            ssl=True if ssl is None else ssl,
+            ssl=ssl,
             proxy=through,
             trust_env=trust_env,
         )
@@ -120,7 +123,7 @@ class Transport:
         self._deadlines: Deadlines | None = None
         self._in_flight: set[Gate] = set()
         self._emptied = asyncio.Event()
-        self._room: asyncio.TimerHandle | None = None
+        self._room: asyncio.TimerHandle | None = None  # of the next `_make_room`
 
     def __del__(self) -> None:
         # Not session.closed: a connector that is collected with this may have closed itself just before.
@@ -159,13 +162,11 @@ class Transport:
                         self._make_room(self._knee)
                 response = await sender.request(gate)
                 try:
-                    _hear(gate, response, is_of_user=self.connections.is_of_user)
+                    _note_head(gate, response, is_of_user=self.connections.is_of_user)
                     answer = body_at_hand(response, cap=self._cap)
-                    exchange.answer = (
-                        await whole_body(response, cap=self._cap)
-                        if answer is None
-                        else answer
-                    )
+                    if answer is None:
+                        answer = await whole_body(response, cap=self._cap)
+                    exchange.answer = answer
                     exchange.end = _ANSWERED
                 finally:
                     if not response.closed:
@@ -218,7 +219,7 @@ class Transport:
                     if not limiter.enter(lane, gate):
                         await limiter.wait(lane, gate)
                     response = await sender.request(gate)
-                    _hear(gate, response, is_of_user=self.connections.is_of_user)
+                    _note_head(gate, response, is_of_user=self.connections.is_of_user)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
                 raise failure(gate) from None
@@ -291,6 +292,7 @@ class Transport:
             raise ConfigurationError(OTHER_LOOP)
 
     def _explain(self, gate: Gate, error: Exception) -> None:
+        """Record in the exchange of *gate* why it has no answer."""
         exchange = gate.exchange
         if self._closed:
             exchange.error = ConnectionAbortedError("the client was closed")
@@ -346,7 +348,7 @@ def _most_connections(limiter: Limiter, knee: AdaptiveLimit | None) -> int:
     return 2 * knee.most
 
 
-def _hear(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:
+def _note_head(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:
     """Note the head of an answer, which a session *is_of_user* may have made without a request."""
     if not gate.opened:  # a cache; on Python 3.11, also an answer that was there before the request was sent
         gate.sealed = True
@@ -361,6 +363,7 @@ def _hear(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:
 def _check_session(
     session: object, ssl: object, proxy: object, *, trust_env: bool
 ) -> None:
+    """Raise ``ConfigurationError`` if one of these arguments is of a wrong type, or excludes another one."""
     if session is not None and not isinstance(session, aiohttp.ClientSession):
         raise ConfigurationError(
             f"session: must be an aiohttp.ClientSession, not a {type(session).__name__}. Pass it without a "
@@ -379,6 +382,7 @@ def _check_session(
 
 
 def _check_ssl(ssl: object) -> None:
+    """Raise ``ConfigurationError`` if *ssl* is of a wrong type."""
     if ssl is not None and not isinstance(
         ssl, (tls.SSLContext, aiohttp.Fingerprint, bool)
     ):

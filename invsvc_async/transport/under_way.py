@@ -36,7 +36,8 @@ class UnderWay(Struct, eq=False):
     - ``runs``: the runs of writes, with their tasks. The close waits until none is left. A run takes itself
       out at its end, and the last one sets ``idle``.
     - ``_waits``: waits that end when the client is closed.
-    - ``_hooks``: waits for hooks of users, which end some time later; ``_handing`` those that are under way.
+    - ``_hooks``: limits waits for hooks of users, which end some time after that.
+    - ``_handing``: the waits for hooks of users that are under way.
     """
 
     clock: Clock
@@ -70,8 +71,9 @@ class UnderWay(Struct, eq=False):
 
     def identities(self) -> set[str]:
         """Return the identities of the writes whose runs are under way, as far as they can be known."""
-        known = (getattr(run, "known_identity", None) for run in self.runs)
-        return {identity for identity in known if identity is not None}
+        known: set[Any] = {getattr(run, "known_identity", None) for run in self.runs}
+        known.discard(None)
+        return known
 
     # --- waits
 
@@ -121,17 +123,15 @@ class UnderWay(Struct, eq=False):
         """Wait until no write runs, unless this is called within one."""
         loop = asyncio.get_running_loop()
         # The runs of a loop that is closed will not end.
-        self.runs = {
-            run: of
-            for run, of in self.runs.items()
-            if of is not None and of.get_loop() is loop
-        }
+        for run, task in tuple(self.runs.items()):
+            if task is None or task.get_loop() is not loop:
+                del self.runs[run]
         if self.runs and asyncio.current_task() not in self.runs.values():
             self.idle.clear()
             await self._until_idle()
 
     async def _until_idle(self) -> None:
-        """Wait until no run is left, but for those in hooks that were cancelled, and go on all the same."""
+        """Wait until no run is left but those whose hooks were cancelled, and go on all the same."""
         while self.runs:
             now = asyncio.get_running_loop().time()
             ends = {
@@ -145,7 +145,7 @@ class UnderWay(Struct, eq=False):
                     len(stuck),
                 )
                 return
-            next_end = min(
-                (end - now for end in ends.values() if end > now), default=_LONGEST_LOOK
-            )
-            await set_within(self.idle, _LOOK if stuck else next_end)
+            pause = _LOOK
+            if not stuck:
+                pause = min((end - now for end in ends.values()), default=_LONGEST_LOOK)
+            await set_within(self.idle, pause)

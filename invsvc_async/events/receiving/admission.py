@@ -15,7 +15,7 @@ import asyncio
 import inspect
 import logging
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -51,7 +51,7 @@ from invsvc_async.events.verify import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from invsvc_async.events.verify import (
         Credential,
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
         SharedHeader,
         SharedHeadersSource,
     )
+
+C = TypeVar("C", "Secret", "SharedHeader")
 
 _Accepted: TypeAlias = Literal[
     "handled", "stored", "duplicate", "ignored", "unknown", "test", "dead letter"
@@ -155,15 +157,18 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
 
     - A signature authenticates any event.
     - A shared header authenticates a resource event, which the service does not sign.
-    - Whatever else comes is admitted only if ``accept_unsigned`` allows it for its family (``Trust.admit``):
-    an
-      event of a family that the service signs, without a signature, or an event without any proof.
+    - An event of a family that the service signs, without a signature, and an event without any proof are
+      admitted only if ``accept_unsigned`` allows that for their family (``Trust.admit``).
     - A test from the dashboard has no proof. It is admitted if both body and headers mark it as a test.
     """
     proof = None
     try:
         proof = trust.prove(arrival.body, arrival.head, now)
-        event = parse(arrival.body, None if proof else arrival.head)
+        # Headers may mark a test, but no proof covers them.
+        if proof:
+            event = parse(arrival.body)
+        else:
+            event = parse(arrival.body, arrival.head)
         check_delivered(event)
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
@@ -171,13 +176,8 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
         return _judge_malformed(
             without_frames(error), proof, has_body=bool(arrival.body)
         )
-    is_signed = isinstance(proof, Secret)
-    is_resource = isinstance(event, ResourceEvent)
-    is_proven_by_header = proof is not None and is_resource
-    is_authenticated = is_signed or is_proven_by_header
     try:
-        if not is_authenticated:
-            trust.admit(event, proof)
+        trust.admit(event, proof)
     except EventError as error:
         is_marked_as_test = event.body_says_test and says_test(arrival.head)
         if not is_marked_as_test:
@@ -186,8 +186,9 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
         return Admitted(event, "as a test", proof)
     # The service signs events of the families that it sends once, and repeats those that it does not sign. So
     # a resource event that is signed is of a family that is not known yet, and may come only once.
-    is_repeated = is_resource and not is_signed
-    return Admitted(event, "until acknowledged" if is_repeated else "once", proof)
+    if isinstance(event, ResourceEvent) and not isinstance(proof, Secret):
+        return Admitted(event, "until acknowledged", proof)
+    return Admitted(event, "once", proof)
 
 
 def _judge_malformed(
@@ -259,8 +260,8 @@ def check_age(event: Event, now: float, max_age: float | None) -> Receipt | None
 
 def retired_match(trust: Trust, arrival: Arrival, now: float) -> Credential | None:
     """Return what would have authenticated a refused delivery, if it were not retired."""
-    keys = tuple(key for key in trust.keys if is_retired(key, now))
-    shared = tuple(header for header in trust.shared_headers if is_retired(header, now))
+    keys = tuple(_retired(trust.keys, now))
+    shared = tuple(_retired(trust.shared_headers, now))
     try:
         # At this time, none of them is retired yet.
         return Trust(keys, shared, accept_unsigned=False).prove(
@@ -268,6 +269,13 @@ def retired_match(trust: Trust, arrival: Arrival, now: float) -> Credential | No
         )
     except SignatureMismatchError:
         return None
+
+
+def _retired(credentials: Iterable[C], now: float) -> Iterator[C]:
+    """Yield those of *credentials* that are no longer accepted at *now*."""
+    for credential in credentials:
+        if is_retired(credential, now):
+            yield credential
 
 
 class TrustSource:
@@ -302,25 +310,26 @@ class TrustSource:
         self._fetching = asyncio.Lock()
         self._next: asyncio.Task[bool] | None = None  # a fetch that has not begun
         self._under_way: set[asyncio.Task[bool]] = set()
-        self._is_called = False  # the function, in its thread
+        self._is_asking = False  # one of the functions, in its thread
 
     def at_hand(self) -> Trust | None:
         """Return the trust as known now, or ``None``; fetch it anew in the background if it is old."""
-        is_fetched = self.known is not None and not self.is_fixed
-        if (
-            is_fetched
-            and asyncio.get_running_loop().time() > self._fetched + self._max_age
-        ):
+        if self.known is None or self.is_fixed:
+            return self.known
+        if asyncio.get_running_loop().time() > self._fetched + self._max_age:
             self._next_fetch()
         return self.known
 
-    async def newer(self, known: Trust | None) -> Trust | None:
+    async def newer(self, used: Trust | None) -> Trust | None:
         """
-        Return another trust than *known*, fetched after this call, or ``None`` if nothing has changed.
+        Return another trust than *used*, fetched after this call, or ``None`` if nothing has changed.
 
-        If that cannot be found out, it raises ``ConfigurationError``.
+        If another call has fetched a trust since *used* was known, that is returned at once.
+
+        Raises:
+            ConfigurationError: The fetch has failed, or was stopped.
         """
-        if self.known is known and not self.is_fixed:
+        if self.known is used and not self.is_fixed:
             fetching = self._next_fetch()
             try:
                 is_fetched = await asyncio.shield(fetching)
@@ -331,7 +340,7 @@ class TrustSource:
                 ) from None
             if not is_fetched:
                 raise ConfigurationError(_FAILED)
-        if self.known is known:
+        if self.known is used:
             return None
         return self.known
 
@@ -359,9 +368,8 @@ class TrustSource:
         loop = asyncio.get_running_loop()
         async with self._fetching:
             await asyncio.sleep(max(0.0, self._began + _PAUSE - loop.time()))
-            # From here on, what the functions return may be older than a call of ``newer``, which so needs
-            # another fetch. Before, while this waited for the pause between fetches, calls could share this
-            # one.
+            # From here on, a call of ``newer`` needs another fetch: what the functions return may be older
+            # than the call. Until here, calls could share this fetch.
             self._next = None
             self._began = loop.time()
             try:
@@ -384,23 +392,24 @@ class TrustSource:
     def _checked_trust(
         self, keys: tuple[Secret, ...], headers: tuple[SharedHeader, ...]
     ) -> Trust:
+        """Return the trust by *keys* and *headers*; raise ``ConfigurationError`` if it admits nothing."""
         if not (keys or headers or self._accept_unsigned):
             raise ConfigurationError(_NOTHING)
         return Trust(keys, headers, self._accept_unsigned)
 
     async def _asked(self, source: object) -> Any:  # Any: it is checked afterwards
-        """Return a fixed value, or the result of a function, called in a thread because it may hang."""
+        """Return *source*, or its result if it is a function; that runs in a thread, because it may hang."""
         if not callable(source):
             return source
-        if self._is_called:
+        if self._is_asking:
             raise TimeoutError  # The call before has not ended yet.
 
         def call() -> object:
-            self._is_called = True
+            self._is_asking = True
             try:
                 return source()
             finally:
-                self._is_called = False
+                self._is_asking = False
 
         found = await called(call, "invsvc events secrets")
         if inspect.isawaitable(found):

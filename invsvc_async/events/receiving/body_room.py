@@ -132,8 +132,11 @@ class BodyRoom:
     @contextmanager
     def body(self, length: int | None = None) -> Generator[Body]:
         """Yield a body of *length* bytes, if known; the body gives its room back at the end of the block."""
-        is_small = length is None or length <= self._small_size
-        body = Body(self, self._small if is_small else self._large)
+        # Without a length, it begins as a small one: ``hold`` moves a body that outgrows that part.
+        part = self._small
+        if length is not None and length > self._small_size:
+            part = self._large
+        body = Body(self, part)
         try:
             yield body
         finally:
@@ -144,7 +147,7 @@ class BodyRoom:
         """
         Return how many seconds to wait before more of *body* is read, of which *size* bytes have just come.
 
-        A small body never waits.  It is asked on one event loop.
+        A small body never waits.  All calls come from one event loop.
         """
         if body.part is self._small:
             return 0.0
@@ -165,6 +168,7 @@ class BodyRoom:
         return False
 
     def _takes(self, body: Body, size: int) -> bool:
+        """Reserve *size* bytes more for *body*, and return whether that succeeded; move what is not small."""
         wanted = size
         outgrows = body.part is self._small and body.held + size > self._small_size
         if outgrows:  # nothing in its head said how long it is
@@ -185,7 +189,11 @@ class BodyRoom:
 
 
 async def read_body(chunks: AsyncIterable[bytes], arriving: Body, largest: int) -> bool:
-    """Read a body, or the beginning of one over *largest* bytes; return ``False`` without room for it."""
+    """
+    Read *chunks* into the body *arriving*, until it is whole or has more than *largest* bytes.
+
+    Return whether there was room for it.
+    """
     loop = asyncio.get_running_loop()
     async for chunk in chunks:
         size = len(chunk)

@@ -1,5 +1,5 @@
 """
-Events for what deliveries were lost of: made from lists, and stored as delivered ones are.
+Events in place of lost deliveries: they are made from lists, and stored as delivered events are.
 
 The lists show the invoices of types E and P that were created in some time, and which of them are canceled.
 So they can stand for ``invoice.created`` and ``invoice.canceled`` of these, and for no other event.
@@ -126,7 +126,7 @@ class CatchUp:
         self._wanted = frozenset(wanted)
         self._since, self._until = _checked_times(since, until, now)
         self._advance = advance
-        self._told = 0.0
+        self._logged_at = 0.0
 
     async def run(self) -> CatchUpSummary:
         """Walk the lists, and return what was found; what was stored stays if this fails or is cancelled."""
@@ -138,16 +138,16 @@ class CatchUp:
             until=self._until,
             types=types,
             not_listed=tuple(sorted(self._wanted - {*LISTED})),
-            knows_from=None if knows_from is None else _date(knows_from),
+            knows_from=_moment_of(knows_from),
         )
         if not types:
             return summary
         for doubt in _doubts(summary):
             _log.warning("Catching up: %s", doubt)
-        self._told = asyncio.get_running_loop().time()
+        self._logged_at = asyncio.get_running_loop().time()
         async for page in self._pages():
-            summary = await self._hand(page, summary)
-            self._tell(summary)
+            summary = await self._store_unseen(page, summary)
+            self._log_progress(summary)
             self._advance()
         _log.info("Caught up: %s", summary.explain())
         return summary
@@ -160,6 +160,7 @@ class CatchUp:
                 return
 
     async def _pages(self) -> AsyncIterator[Page[Invoice]]:
+        """Yield the pages of both lists of invoices."""
         invoices = self._client.invoices
         for walk in (invoices.egress, invoices.payment_complements):
             listed = walk(
@@ -168,7 +169,7 @@ class CatchUp:
             async for page in listed.by_page():
                 yield page
 
-    async def _hand(
+    async def _store_unseen(
         self, page: Page[Invoice], summary: CatchUpSummary
     ) -> CatchUpSummary:
         """Store the events of *page* that the store has not seen; return the *summary* with them."""
@@ -187,7 +188,9 @@ class CatchUp:
                     summary.objects,
                     error,
                 )
-        stored = await self._store.put_unseen([*events.values()]) if events else []
+        stored: Sequence[bool] = []
+        if events:
+            stored = await self._store.put_unseen([*events.values()])
         handed = sum(stored)
         return attrs.evolve(
             summary,
@@ -209,12 +212,12 @@ class CatchUp:
                 raise ValueError("its uuid is missing, or is no usable text")
             yield subject
 
-    def _tell(self, summary: CatchUpSummary) -> None:
-        """Log how far it has come, if that was not said for a while."""
+    def _log_progress(self, summary: CatchUpSummary) -> None:
+        """Log how far the walk has come, unless that was logged a short while ago."""
         now = asyncio.get_running_loop().time()
-        if now < self._told + _EVERY:
+        if now < self._logged_at + _EVERY:
             return
-        self._told = now
+        self._logged_at = now
         _log.info(
             "Catching up: %d pages, %d invoices, %d events handed over",
             summary.pages,
@@ -235,19 +238,15 @@ def _checked_times(
     problems: list[str] = []
     first = epoch_ms("since", since, problems)
     last = round((now - _MARGIN) * 1000)
+    why_late = "less than 5 minutes ago, and deliveries are still expected. Pass until"
     if until is not None:
         last = epoch_ms("until", until, problems)
+        why_late = "later than until"
     if not problems and first > last:
-        problems.append(
-            "since: is later than until"
-            if until is not None
-            else "since: is less than 5 minutes ago, and deliveries are still expected. Pass until"
-        )
-    problems += [
-        f"{name}: is after the year 9999"
-        for name, time in (("since", first), ("until", last))
-        if time > _LAST
-    ]
+        problems.append(f"since: is {why_late}")
+    for name, time in (("since", first), ("until", last)):
+        if time > _LAST:
+            problems.append(f"{name}: is after the year 9999")
     if problems:
         raise InvalidRequestError(problems)
     return utc(first), utc(last)
@@ -272,5 +271,7 @@ def _shown(moment: datetime) -> str:
     return moment.isoformat(sep=" ", timespec="seconds")
 
 
-def _date(seconds: float) -> datetime:
+def _moment_of(seconds: float | None) -> datetime | None:
+    if seconds is None:
+        return None
     return datetime.fromtimestamp(seconds, UTC)

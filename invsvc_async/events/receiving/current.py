@@ -11,7 +11,7 @@ from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.errors import ConfigurationError, MalformedEventError, ServiceError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterable, Awaitable, Callable
 
     from invsvc_async.client import Client
     from invsvc_async.events.event import Event
@@ -64,12 +64,12 @@ class Current:
             client, self._client = self._client, None
             await client.aclose()
 
-    async def given_to(
+    async def call(
         self,
         function: Callable[[Event, Invoice | Gone], Awaitable[object]],
         event: Event,
     ) -> object:
-        """Call *function* with *event* and its invoice, whose read begins after this call."""
+        """Call *function* with *event* and its invoice; the read of the invoice begins after this call."""
         if self._client is None:
             raise ConfigurationError(
                 "receiver: its client is not open. Use 'async with receiver'."
@@ -79,19 +79,17 @@ class Current:
         uuid = _field(data, "uuid")
         kind = _field(data, "invoice_type")
         filters = _filters(data)
-        invoice: Invoice | Gone | None = None
-        if isinstance(uuid, str) and uuid and filters:
-            invoice = await self._reads.share(
-                uuid.upper(), lambda: _read(client, uuid, filters, kind)
-            )
-        if invoice is None:
-            raise _unread(event, "its data does not say which invoice it is")
+        if not isinstance(uuid, str) or not uuid or not filters:
+            raise _unreadable(event, "its data does not say which invoice it is")
+        invoice = await self._reads.share(
+            uuid.upper(), lambda: _read(client, uuid, filters, kind)
+        )
         if isinstance(invoice, Gone) and kind not in (None, "E", "P"):
-            raise _unread(event, "neither list has its type")
+            raise _unreadable(event, "neither list has its type")
         return await function(event, invoice)
 
 
-def _unread(event: Event, why: str) -> MalformedEventError:
+def _unreadable(event: Event, why: str) -> MalformedEventError:
     """Return the error for an event whose invoice cannot be read."""
     advice = "Register the handler without fetch=True, and look at event.raw."
     return MalformedEventError(f"{event.type}: {why}. {advice}", raw=event.raw)
@@ -101,7 +99,9 @@ async def _read(
     client: Client, uuid: str, filters: dict[str, Any], kind: object
 ) -> Invoice | Gone:
     """Look the invoice up in the list for its *kind*, P or E; for any other kind in both lists."""
-    lists = [client.invoices.egress(**filters)] if kind != "P" else []
+    lists: list[AsyncIterable[Invoice]] = []
+    if kind != "P":
+        lists.append(client.invoices.egress(**filters))
     if kind != "E":
         lists.append(client.invoices.payment_complements(**filters))
     try:
@@ -135,7 +135,7 @@ def _filters(data: object) -> dict[str, Any]:
 
 
 def _field(data: Any, name: str) -> Any:
-    """Return a field of a resource; v1 has those of the API in camelCase (assumed: not specified)."""
+    """Return the field *name* of the API; v1 spells it in camelCase (assumed: not specified)."""
     if isinstance(data, dict):
         first, *rest = name.split("_")
         return data.get(first + "".join(map(str.capitalize, rest)))

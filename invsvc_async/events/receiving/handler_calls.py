@@ -25,8 +25,8 @@ class HandlerCalls:
     """
     Calls handlers, with what *current* reads for those that fetch.
 
-    *around* returns what is called around each call, or ``None``. ``middleware`` is inside, the first one
-    outermost.
+    *around* returns the function that is called around each call, or ``None``. The functions of
+    ``middleware`` are called within it, the first one outermost.
     """
 
     def __init__(
@@ -45,14 +45,17 @@ class HandlerCalls:
         handling = Handling(event, handler.name, attempt)
         proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
         if handler.fetch:
-            proceed = partial(self._current.given_to, handler.function, event)
+            proceed = partial(self._current.call, handler.function, event)
         # what any of them returns is dropped
         for function in reversed(self.middleware):
             proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
         try:
             running = called(proceed())
             around = self._around()
-            await (running if around is None else around(handling, running))
+            if around is None:
+                await running
+            else:
+                await around(handling, running)
         except BaseException as error:
             failure = error
             raise
@@ -64,7 +67,8 @@ async def called(running: Awaitable[object]) -> None:
     """
     Run a handler in a separate task: a handler that cancels the task has failed, and the caller goes on.
 
-    What would end the process is raised as it is, and what else is no ``Exception`` as a ``RuntimeError``.
+    An error that ends the process is raised as it is. Any other that is no ``Exception`` becomes a
+    ``RuntimeError``.
     """
     task = asyncio.ensure_future(running)
     cancelled = False

@@ -35,12 +35,13 @@ _LONGEST = 1e9  # s, 31 years: an endless lease would outlive its process, and t
 
 
 def check_valid(name: str, value: object, use: str, *, fits: bool) -> None:
-    """Raise ``ConfigurationError`` unless *value*, that of the argument *name*, *fits*; *use* another one."""
+    """Raise ``ConfigurationError`` unless *value*, of the argument *name*, *fits*; *use* says what does."""
     if not fits:
         raise ConfigurationError(f"{name}: {value!r} is not valid. Use {use}.")
 
 
 def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
+    """Validate a time of a policy."""
     fits = isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST
     check_valid(
         field.name,
@@ -51,6 +52,7 @@ def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
 
 
 def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
+    """Validate a number of a policy."""
     fits = isinstance(number, int) and number >= 1
     check_valid(field.name, number, "a whole number, at least 1", fits=fits)
 
@@ -183,7 +185,7 @@ class Handler:
     """
     A registered handler.  ``types`` are names of events, families like ``invoice.*``, and ``*``.
 
-    One that equals it may be registered for more types.
+    If an equal handler is registered, its types are added to this one.
     """
 
     name: str
@@ -220,7 +222,9 @@ class Handler:
 
     def ordering_key(self, event: Event) -> str | None:
         """Return a text of fixed length for the event's key, or ``None``; raises what ``key`` raises."""
-        value: object = self.key(event) if self.key is not None else None
+        if self.key is None:
+            return None
+        value: object = self.key(event)
         if value is None:
             return None
         if not isinstance(value, (str, int)):
@@ -233,6 +237,7 @@ class Handler:
 
 
 def _families(kind: str) -> list[str]:
+    """Return the patterns of the families of *kind*: ``sat.*`` and ``sat.invoice.*``, for example."""
     parts = kind.split(".")
     return [".".join((*parts[:end], "*")) for end in range(1, len(parts))]
 
@@ -290,6 +295,7 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
 
 
 def _check_types(types: Sequence[object], *, fetch: bool) -> None:
+    """Raise ``ConfigurationError`` if one of *types* does not exist, or *fetch* cannot read what it names."""
     if not types:
         raise ConfigurationError("on: no type is given. Pass at least one, or on('*').")
     for name in types:
@@ -297,13 +303,15 @@ def _check_types(types: Sequence[object], *, fetch: bool) -> None:
             raise ConfigurationError(
                 f"on: {name!r} is not in the specification. {_advice_for(name)}"
             )
-    unread = [name for name in types if name not in READABLE]
-    if fetch and unread:
-        raise ConfigurationError(
-            f"on: the specification has no read of what {unread[0]} names. Use fetch=True for "
-            f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
-            "client.request."
-        )
+    if not fetch:
+        return
+    for name in types:
+        if name not in READABLE:
+            raise ConfigurationError(
+                f"on: the specification has no read of what {name} names. Use fetch=True for "
+                f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
+                "client.request."
+            )
 
 
 def _advice_for(name: object) -> str:
@@ -319,7 +327,7 @@ def _advice_for(name: object) -> str:
 @attrs.frozen
 class HandlerGroup:
     """
-    Handlers whose events are taken together, because they have one timeout and no rate of their own.
+    Handlers whose events are taken together: those with the same timeout and no rate, or one with a rate.
 
     If the store knows no handlers, ``names`` is empty, and all are one group.
     """
@@ -353,17 +361,7 @@ class Handlers:
                 f"handler: {function!r} cannot be called with ({', '.join(arguments)}). Define it so; "
                 "the current state is given with fetch=True."
             )
-        given = {name: value for name, value in options.items() if value is not None}
-        given.setdefault(
-            "name", str(getattr(function, "__name__", type(function).__name__))
-        )
-        policy = attrs.evolve(
-            self.policy, **{name: given[name] for name in _OF_POLICY if name in given}
-        )
-        own = {name: given[name] for name in _OF_HANDLER if name in given}
-        handler = Handler(
-            function=function, types=frozenset(types), fetch=fetch, policy=policy, **own
-        )
+        handler = self._handler_of(function, types, options, fetch=fetch)
         known = self._by_name.get(handler.name)
         if known is not None:
             if known != handler:
@@ -375,20 +373,35 @@ class Handlers:
         self._by_name[handler.name] = handler
         self._by_type.clear()
 
+    def _handler_of(
+        self, function: Function, types: Sequence[str], options: Options, *, fetch: bool
+    ) -> Handler:
+        """Return a handler with *options*; without a name among them, it is called as its function."""
+        name = str(getattr(function, "__name__", type(function).__name__))
+        own: dict[str, Any] = {"name": name}
+        of_policy: dict[str, Any] = {}
+        for option, value in options.items():
+            if value is None:
+                continue
+            if option in _OF_HANDLER:
+                own[option] = value
+            if option in _OF_POLICY:
+                of_policy[option] = value
+        policy = attrs.evolve(self.policy, **of_policy)
+        return Handler(
+            function=function, types=frozenset(types), fetch=fetch, policy=policy, **own
+        )
+
     def matching(self, event: Event) -> Sequence[Handler]:
         """
         Return the handlers of *event*: by its type, or else the handlers of ``*``.
 
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
-        for some in self._by_type.get(event.type) or self._by_type_of(event.type):
-            found = [
-                one
-                for one in some
-                if one.where is None or _tried("where", one, one.wants, event, True)
-            ]
-            if found:
-                return found
+        for handlers in self._of_type(event.type):
+            wanting = [each for each in handlers if _may_want(each, event)]
+            if wanting:
+                return wanting
         return ()
 
     def deliveries(self, event: Event) -> tuple[Delivery, ...]:
@@ -398,11 +411,12 @@ class Handlers:
         if not matching:
             return (whole,)
         found: list[Delivery] = []
+        key = whole.key
         for one in matching:
             order = _tried("key", one, one.ordering_key, event, None)
             found.append(
                 Delivery(
-                    key=None if found else whole.key,
+                    key=key,
                     type=whole.type,
                     body=whole.body,
                     handler=one.name,
@@ -411,11 +425,12 @@ class Handlers:
                     as_of=whole.as_of,
                 )
             )
+            key = None  # only the first delivery has the key
         return tuple(found)
 
     def has_for(self, kind: str) -> bool:
         """Return whether a handler gets events of the type *kind*."""
-        return any(self._by_type.get(kind) or self._by_type_of(kind))
+        return any(self._of_type(kind))
 
     def to_assign(self, entry: Entry, event: Event) -> Sequence[Delivery]:
         """
@@ -431,7 +446,9 @@ class Handlers:
                 return self.deliveries(event)
             return []
         handler = self._by_name.get(entry.handler)
-        if handler is None or handler.key is None or not handler.wants(event):
+        if handler is None or handler.key is None:
+            return []
+        if not handler.wants(event):
             return []
         key = handler.ordering_key(event)
         if key is None:
@@ -456,7 +473,7 @@ class Handlers:
         if entry.handler or self.store is not None:
             handler = self._by_name.get(entry.handler)
         else:  # the store knows no handlers, so that there is one for each type
-            own, rest = self._by_type.get(entry.type) or self._by_type_of(entry.type)
+            own, rest = self._of_type(entry.type)
             handler = next(iter(own or rest), None)
         if handler is None:
             return self.policy
@@ -475,17 +492,24 @@ class Handlers:
             return [HandlerGroup((), max(timeout for timeout, _ in names), None)]
         return [HandlerGroup(tuple(found), *limits) for limits, found in names.items()]
 
-    def _by_type_of(self, kind: str) -> _OfType:
-        handlers = self._by_name.values()
-        found = (
-            [handler for handler in handlers if handler.is_for(kind)],
-            [handler for handler in handlers if "*" in handler.types],
-        )
+    def _of_type(self, kind: str) -> _OfType:
+        """Return the handlers of the type *kind*, and those of ``*``; remember them."""
+        known = self._by_type.get(kind)
+        if known is not None:
+            return known
+        own: list[Handler] = []
+        rest: list[Handler] = []
+        for handler in self._by_name.values():
+            if handler.is_for(kind):
+                own.append(handler)
+            if "*" in handler.types:
+                rest.append(handler)
         if kind in EVENT_TYPES:  # a sender could make up any number of others
-            self._by_type[kind] = found
-        return found
+            self._by_type[kind] = own, rest
+        return own, rest
 
     def _check_store(self, handler: Handler) -> None:
+        """Raise ``ConfigurationError`` if *handler* needs what the store cannot do."""
         ordered = handler.key is not None or handler.pace is not None
         if ordered and not self._stored_first:
             raise ConfigurationError(
@@ -512,13 +536,23 @@ class Handlers:
 def delivery_of(event: Event) -> Delivery:
     """Return what is stored of *event* for whatever handlers it has."""
     subject = subject_in(event)
+    as_of = None
+    if subject is not None:
+        as_of = queued_at(event)
     return Delivery(
         key=key_of(event),
         type=event.type,
         body=event.raw,
         subject=subject,
-        as_of=None if subject is None else queued_at(event),
+        as_of=as_of,
     )
+
+
+def _may_want(handler: Handler, event: Event) -> bool:
+    """Return whether *handler*, which is for events of this type, wants *event*, or its ``where`` raises."""
+    if handler.where is None:
+        return True
+    return _tried("where", handler, handler.wants, event, True)
 
 
 def _tried(
@@ -528,7 +562,7 @@ def _tried(
     event: Event,
     otherwise: T,
 ) -> T:
-    """Call a user-supplied function; return *otherwise* if it raises: it is called again, as an attempt."""
+    """Call a user-supplied function; return *otherwise* if it raises. An attempt calls it again."""
     try:
         return function(event)
     except Exception as error:  # noqa: BLE001 - it may raise anything

@@ -53,8 +53,9 @@ class HandlingResults:
 
         *event* has its body, if only a claim was stored.
         """
-        body = entry.body if event is None else event.raw
-        kept = {} if self._policy.keep_bodies is None else {"body": body}
+        kept: dict[str, bytes | None] = {}
+        if self._policy.keep_bodies is not None:
+            kept["body"] = entry.body if event is None else event.raw
         if not await _stored(lambda: self._store.handled(entry, **kept), end):
             self._tally.ended("lease lost")
             _log.warning(
@@ -109,7 +110,9 @@ async def _stored(store: Callable[[], Awaitable[T]], end: float) -> T:
 
 def report_failure(task: asyncio.Task[object]) -> None:
     """Log why a task could not store a result; the lease will run out, and the event is handled again."""
-    if not task.cancelled() and (error := task.exception()):
+    if task.cancelled():
+        return
+    if error := task.exception():
         _log.error(
             "The result of handling an event could not be stored: %s", reason_of(error)
         )

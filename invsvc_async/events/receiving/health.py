@@ -31,7 +31,8 @@ async def health_of(
     except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
         problems.append(f"the event store does not answer ({type(error).__name__})")
     else:
-        problems += [] if unread is None else [unread]
+        if unread is not None:
+            problems.append(unread)
     tally.backlog = backlog
     if backlog is not None and backlog.late > behind:
         problems.append(f"{backlog.due} events are due, for up to {backlog.late:.0f} s")

@@ -68,13 +68,19 @@ class Judge:
         self.takes_tests: bool = False
 
     def doubts(self, head: Head) -> bool:
-        """Return whether these headers rule a delivery out, by the secrets that are known now."""
+        """
+        Return whether these headers rule a delivery out, by the secrets that are known now.
+
+        It is a doubt, because newer secrets may admit the delivery: ``refusal`` asks for them.
+        """
         known = self._source.known
-        return known is not None and self._by_head(known, head) is not None
+        if known is None:
+            return False
+        return self._judge_head(known, head) is not None
 
     async def refusal(self, until: float, arrival: Arrival) -> Receipt | None:
         """Return the refusal of a delivery by the headers alone, if any. Waits until *until*."""
-        receipt = await self._judged(until, arrival, self._by_head_of)
+        receipt = await self._judged(until, arrival, self._judge_head_of)
         if isinstance(receipt, Receipt):
             return receipt
         return None
@@ -87,23 +93,26 @@ class Judge:
         verdict: Verdict | None = None
         if trust is not None:
             self._tally.failing.pop(SECRETS, None)
-            verdict = self._by_all(trust, arrival)
+            verdict = self._judge_whole(trust, arrival)
         if isinstance(verdict, Admitted):
             return verdict
-        verdict = await self._judged(until, arrival, self._by_all, verdict)
+        verdict = await self._judged(until, arrival, self._judge_whole, verdict)
         assert verdict is not None  # Of a delivery with a body, there is one.
         return verdict
 
-    def _by_head(self, trust: Trust, head: Head) -> Receipt | None:
+    def _judge_head(self, trust: Trust, head: Head) -> Receipt | None:
+        """Return the answer that no body can change, if any."""
         return judge_head(
             trust, head, self._tally.clock(), takes_tests=self.takes_tests
         )
 
-    def _by_all(self, trust: Trust, arrival: Arrival) -> Verdict:
-        return judge(trust, arrival, self._tally.clock())
+    def _judge_head_of(self, trust: Trust, arrival: Arrival) -> Receipt | None:
+        """Return the same for an arrival whose body is not looked at."""
+        return self._judge_head(trust, arrival.head)
 
-    def _by_head_of(self, trust: Trust, arrival: Arrival) -> Receipt | None:
-        return self._by_head(trust, arrival.head)
+    def _judge_whole(self, trust: Trust, arrival: Arrival) -> Verdict:
+        """Return the verdict on a delivery by its head and its body."""
+        return judge(trust, arrival, self._tally.clock())
 
     async def _judged(
         self,
@@ -115,20 +124,21 @@ class Judge:
         """
         Return the verdict of *judging*, by newer secrets if those that are known refuse the delivery.
 
-        *verdict* is that by the known ones, if there is one yet. First the secrets are fetched, if none are
-        known; then the delivery is judged by them; if that refuses it, newer ones are asked for, and if there
-        are any, it is judged by them.
+        *verdict* is the one by the known secrets, if there is one yet. First the secrets are fetched, if none
+        are known. Then the delivery is judged by them. If they refuse it, newer ones are fetched, and if
+        these differ, it is judged by them.
         """
         trust = self._source.at_hand()
         try:
             with self._times.within(until):
-                trust = trust or await self._source.newer(None)
-                assert trust is not None  # ``newer`` raises otherwise.
-                verdict = verdict or judging(trust, arrival)
+                if trust is None:
+                    trust = await self._source.newer(None)
+                    assert trust is not None  # ``newer`` raises otherwise.
+                if verdict is None:
+                    verdict = judging(trust, arrival)
+                newer = None
                 if _is_refusal(verdict):
                     newer = await self._source.newer(trust)
-                else:
-                    newer = None
         except (ConfigurationError, TimeoutError) as failure:
             # The secrets are not known, or newer ones cannot be asked for.
             return self._tally.unavailable(SECRETS, failure)

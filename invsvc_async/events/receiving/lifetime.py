@@ -25,8 +25,8 @@ class Lifetime(msgspec.Struct, kw_only=True, eq=False):
     """
     The start and the end of a receiver: its secrets, its client, its store, then its worker.
 
-    Running handlers have ``grace`` seconds to end. ``closing`` is the last end, which goes on if its awaiter
-    is cancelled.
+    Running handlers have ``grace`` seconds to end. ``closing`` is the task of the last end, which goes on if
+    ``end`` is cancelled.
     """
 
     source: TrustSource
@@ -86,7 +86,7 @@ class Lifetime(msgspec.Struct, kw_only=True, eq=False):
             )
 
     async def _close(self) -> None:
-        # In reverse order, each step whatever happens in another: first the worker, last the store.
+        """End everything in reverse order, each step whatever happens in another: last the store."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             stack.push_async_callback(self.source.stop)

@@ -31,7 +31,7 @@ _log: Final = logging.getLogger("invsvc_async.events")
 
 class Processing(msgspec.Struct, kw_only=True, eq=False):
     """
-    The way of a delivery through a receiver.
+    What a receiver does with a delivery, from its arrival to its answer.
 
     ``stores_first`` is whether each event is stored before its answer, and handled by the worker. A signed
     event that is older than ``max_age`` seconds is refused.
@@ -67,18 +67,20 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
         """Answer a delivery that is genuine and can be read."""
         event = admitted.event
         if admitted.sent == "as a test":
-            return await self._test(until, event)
+            return await self._handle_test(until, event)
         refusal = check_age(event, self.tally.clock(), self.max_age)
         if refusal is not None:
             return refusal
         if self.stores_first:
             return await self._keep(until, event)
         handlers = self.handlers.matching(event)
-        if not handlers:
-            return Receipt(200, "ignored" if event.is_known else "unknown", event)
-        return await self.inline.answer(
-            until, event, handlers, once=admitted.sent == "once"
-        )
+        if handlers:
+            return await self.inline.answer(
+                until, event, handlers, once=admitted.sent == "once"
+            )
+        if event.is_known:
+            return Receipt(200, "ignored", event)
+        return Receipt(200, "unknown", event)
 
     async def _bury(
         self, until: float, arrival: Arrival, unreadable: Unreadable
@@ -86,7 +88,7 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
         """
         Store an authentic delivery that cannot be read as a dead letter, for a person to look at.
 
-        In both modes; ``Inline`` has what stores results before an answer.
+        ``Inline`` does that in both modes, because it stores results before an answer.
         """
         found = Delivery(key=None, type="", body=arrival.body)
         left = until - asyncio.get_running_loop().time()
@@ -95,7 +97,8 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
     async def _keep(self, until: float, event: Event) -> Receipt:
         """Store *event* for each of its handlers; the worker calls them."""
         first, *further = self.handlers.deliveries(event)
-        # The same store, if it can keep an event for each of several handlers; otherwise there is only one.
+        # The store of the worker, if it can keep an event for each of several handlers. Otherwise it is
+        # ``None``, and there is at most one handler.
         store_of_handlers = self.handlers.store
         try:
             with self.times.within(until):
@@ -107,9 +110,11 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
             return self.tally.unavailable(STORE, failure, event)
         self.tally.failing.pop(STORE, None)
         self.worker.wake()
-        return Receipt(200, "stored" if new else "duplicate", event)
+        if new:
+            return Receipt(200, "stored", event)
+        return Receipt(200, "duplicate", event)
 
-    async def _test(self, until: float, event: Event) -> Receipt:
+    async def _handle_test(self, until: float, event: Event) -> Receipt:
         """Call the handler of test events, if there is one. Whatever it does, the answer is the same."""
         if self.test_handler is not None:
             try:

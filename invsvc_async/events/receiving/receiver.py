@@ -405,12 +405,12 @@ class Receiver:
         return await self._answered(arrival, until)
 
     async def _answered(self, arrival: Arrival, until: float) -> Receipt:
+        """Process a delivery within what is called around each; count and return the answer."""
         receiving = self._processing.receive(until, arrival)
-        receipt = await (
-            receiving
-            if self.on_delivery is None
-            else self.on_delivery(arrival, receiving)
-        )
+        if self.on_delivery is None:
+            receipt = await receiving
+        else:
+            receipt = await self.on_delivery(arrival, receiving)
         return self.counted(until, receipt)
 
     def doubts(self, head: Head) -> bool:
@@ -435,7 +435,7 @@ class Receiver:
         if receipt is None:
             return None
         if self.on_delivery is not None:
-            receipt = await self.on_delivery(empty, _same(receipt))
+            receipt = await self.on_delivery(empty, _awaited(receipt))
         return self.counted(until, receipt)
 
     def counted(
@@ -541,7 +541,8 @@ class Receiver:
                 "makes the client, such as Client.from_env."
             )
         with _MAKING_SYNC:  # the first deliveries may come in several threads
-            self._sync = self._sync or SyncReceiver(self)
+            if self._sync is None:
+                self._sync = SyncReceiver(self)
             return self._sync
 
     @property
@@ -663,6 +664,7 @@ def _check_settings(
     inbox: object,
     refresh_after: object,
 ) -> None:
+    """Raise ``ConfigurationError`` if one of these arguments of ``Receiver`` is not valid."""
     check_valid("mode", mode, "'inline' or 'inbox'", fits=mode in {"inline", "inbox"})
     fits = isinstance(deadline, (int, float)) and 0 < deadline < _LIMIT
     check_valid(
@@ -686,12 +688,14 @@ def _check_settings(
 
 
 def _checked_age(max_age: object) -> float | None:
-    fits = max_age is None or (isinstance(max_age, (int, float)) and max_age > 0)
-    check_valid("max_age", max_age, "a positive number of seconds, or None", fits=fits)
-    if isinstance(max_age, (int, float)):
+    """Return *max_age* if it is valid; raise ``ConfigurationError`` if not."""
+    if isinstance(max_age, (int, float)) and max_age > 0:
         return max_age
+    fits = max_age is None
+    check_valid("max_age", max_age, "a positive number of seconds, or None", fits=fits)
     return None
 
 
-async def _same(receipt: Receipt) -> Receipt:
+async def _awaited(receipt: Receipt) -> Receipt:
+    """Return *receipt*, for what is called around a delivery, and awaits its answer."""
     return receipt

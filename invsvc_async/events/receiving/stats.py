@@ -6,21 +6,20 @@ import logging
 import threading
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
-from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import attrs
 
 from invsvc_async.events.receiving.admission import Receipt, unavailable
 from invsvc_async.events.receiving.unread import Unread
-from invsvc_async.events.verify import Credential, Secret, Trust
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.handlers import Handling
     from invsvc_async.events.stores import Backlog
+    from invsvc_async.events.verify import Credential, Trust
 
 SECRETS: Final = "The source of secrets"  # what may fail for a delivery
 STORE: Final = "The event store"
@@ -133,10 +132,8 @@ class Tally:
         self, what: str, failure: Exception, event: Event | None = None
     ) -> Receipt:
         """Note the failure of *what*, and return the answer that makes the sender come back."""
-        self.failing[what] = (
-            self.failing.get(what, (0, ""))[0] + 1,
-            type(failure).__name__,
-        )
+        times, _ = self.failing.get(what, (0, ""))
+        self.failing[what] = times + 1, type(failure).__name__
         return unavailable(what, failure, event)
 
     def used(self, credential: Credential | None) -> None:
@@ -162,7 +159,7 @@ class Tally:
             self._answer_seconds += seconds
             self._slowest_answer = max(self._slowest_answer, seconds)
         for observer in self.observers:
-            _tell(observer.answered, receipt, seconds)
+            _notify(observer.answered, receipt, seconds)
 
     def called(
         self, handling: Handling, seconds: float, error: BaseException | None
@@ -171,35 +168,16 @@ class Tally:
         self._calls += 1
         self._failed_calls += error is not None
         for observer in self.observers:
-            _tell(observer.called, handling, seconds, error)
+            _notify(observer.called, handling, seconds, error)
 
     def ended(self, how: Literal["lease lost", "dead letter"]) -> None:
         """Count an event that was not simply handled."""
         self._ends[how] += 1
         for observer in self.observers:
-            _tell(observer.ended, how)
+            _notify(observer.ended, how)
 
     def stats(self, trust: Trust | None, *, running: int) -> ReceiverStats:
-        """Return the counts; only of the secrets and headers that are in *trust*."""
-        credentials: list[CredentialStats] = []
-        groups: Sequence[Sequence[Credential]] = (
-            (trust.keys, trust.shared_headers) if trust else ()
-        )
-        for number, credential in chain.from_iterable(
-            enumerate(group, 1) for group in groups
-        ):
-            use = self.uses.get(credential, Use())
-            found = CredentialStats(
-                kind="secret" if isinstance(credential, Secret) else "shared header",
-                label=credential.label or str(number),
-                matched=use.matched,
-                last_matched_at=None
-                if use.last is None
-                else datetime.fromtimestamp(use.last, UTC),
-                refused=use.refused,
-                retires_at=credential.retires_at,
-            )
-            credentials.append(found)
+        """Return the counts, and among them those of the secrets and headers in *trust*."""
         return ReceiverStats(
             answers=dict(self._answers),
             answer_seconds=self._answer_seconds,
@@ -210,13 +188,43 @@ class Tally:
             dead_letters=self._ends["dead letter"],
             running=running,
             backlog=self.backlog,
-            credentials=tuple(credentials),
+            credentials=tuple(self._stats_of_all(trust)),
+        )
+
+    def _stats_of_all(self, trust: Trust | None) -> Iterator[CredentialStats]:
+        """Yield the counts of each secret, then of each shared header in *trust*."""
+        if trust is None:
+            return
+        for number, secret in enumerate(trust.keys, 1):
+            yield self._stats_of("secret", secret, number)
+        for number, header in enumerate(trust.shared_headers, 1):
+            yield self._stats_of("shared header", header, number)
+
+    def _stats_of(
+        self,
+        kind: Literal["secret", "shared header"],
+        credential: Credential,
+        number: int,
+    ) -> CredentialStats:
+        """Return the counts of *credential*, the one with this *number* of its *kind*."""
+        use = self.uses.get(credential, Use())
+        last_matched_at = None
+        if use.last is not None:
+            last_matched_at = datetime.fromtimestamp(use.last, UTC)
+        return CredentialStats(
+            kind=kind,
+            label=credential.label or str(number),
+            matched=use.matched,
+            last_matched_at=last_matched_at,
+            refused=use.refused,
+            retires_at=credential.retires_at,
         )
 
 
-def _tell(told: Callable[..., None], *facts: object) -> None:
+def _notify(observe: Callable[..., None], *facts: object) -> None:
+    """Call *observe*, a method of an observer; log what it raises."""
     try:
-        told(*facts)
+        observe(*facts)
     except Exception as error:  # noqa: BLE001 - an observer may raise anything
         _log.error(
             "An observer of the receiver failed: %s",

@@ -24,7 +24,7 @@ _PROBLEM: Final = (
 
 class Unread:
     """
-    Knows whether the store of a receiver has such events.
+    Knows whether the store of a receiver has dead letters that are authentic and could not be read.
 
     The first search finds those of earlier processes.  While there are some, the store is searched again now
     and then: somebody may have revived or dropped them meanwhile.
@@ -58,6 +58,7 @@ class Unread:
 
     @property
     def _is_to_search(self) -> bool:
+        """Whether what is known of the store is nothing, or may be out of date."""
         if self._searched is None:
             return True
         return self._has_some and self._steady() - self._searched >= _LOOK_AGAIN
@@ -69,6 +70,7 @@ def is_unread(reason: str) -> bool:
 
 
 async def _has_unread(store: Store) -> bool:
+    """Search the first ``_PAGES`` pages of dead letters for one that could not be read."""
     after = 0
     for _ in range(_PAGES):
         letters = await store.events(state="dead", after=after, limit=_PAGE)

@@ -34,7 +34,7 @@ class InboxUpkeep:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start, in tasks of this loop."""
+        """Start to do both now and again, in tasks of this loop."""
         works = (
             _repeated(self._prune, _PRUNE_EVERY),
             _repeated(self._sample, _SAMPLE_EVERY),
@@ -50,16 +50,15 @@ class InboxUpkeep:
             await asyncio.wait({task}, timeout=grace)
 
     async def _prune(self) -> None:
+        """Delete what the policy keeps no longer."""
         policy = self._policy
-        ages = {
-            "older_than": policy.keep,
-            "bodies": policy.keep_bodies,
-            "dead": policy.keep_dead,
-        }
+        ages = {"older_than": policy.keep}
+        if policy.keep_bodies is not None:
+            ages["bodies"] = policy.keep_bodies
+        if policy.keep_dead is not None:
+            ages["dead"] = policy.keep_dead
         with survived("Handled events could not be deleted; trying again in an hour"):
-            await self._store.prune(
-                **{name: age for name, age in ages.items() if age is not None}
-            )
+            await self._store.prune(**ages)
 
     async def _sample(self) -> None:
         """Read the backlog, for ``Receiver.stats``, if the store has that method."""
@@ -76,10 +75,10 @@ class InboxUpkeep:
 
 class LoopWatch:
     """
-    Until when nothing has blocked the event loop, within the block.
+    Watches, within its block, until when nothing has blocked the event loop.
 
-    A lease goes on while the loop is blocked. What is waited for has not happened long before ``free_until``
-    (a time of the loop): it would have been told.
+    A lease goes on while the loop is blocked. What a task waits for has not happened long before
+    ``free_until`` (a time of the loop): a loop that is free would have told the task.
     """
 
     def __init__(self) -> None:
@@ -109,7 +108,7 @@ class LoopWatch:
 
 @contextmanager
 def survived(message: str, level: int = logging.ERROR) -> Generator[None]:
-    """Log *message* and the error of the block, in which a user-supplied store may raise anything."""
+    """Log *message* and the error of the block, and go on: a user-supplied store may raise anything."""
     try:
         yield
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as said
@@ -118,6 +117,7 @@ def survived(message: str, level: int = logging.ERROR) -> Generator[None]:
 
 
 async def _repeated(work: Callable[[], Awaitable[None]], every: float) -> None:
+    """Do *work* again and again, with a pause of *every* seconds."""
     while True:
         await work()
         await asyncio.sleep(every)

@@ -45,6 +45,7 @@ _Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
 _Receive: TypeAlias = "Callable[[], Awaitable[_Message]]"
 _Send: TypeAlias = "Callable[[_Message], Awaitable[None]]"
 
+# Of a thread that runs a receiver: its loop, and the event that stops it, once the receiver has started.
 _Started: TypeAlias = concurrent.futures.Future[
     tuple[asyncio.AbstractEventLoop, asyncio.Event]
 ]
@@ -92,7 +93,7 @@ def length_in(head: Head) -> int | None:
     return 10**_DIGITS
 
 
-def _told(receipt: Receipt) -> tuple[bytes, dict[str, str]]:
+def _body_and_headers(receipt: Receipt) -> tuple[bytes, dict[str, str]]:
     """Return the body and the headers of an answer."""
     body = receipt.outcome.encode()
     basic = {
@@ -120,7 +121,7 @@ class AsgiApp:
                 head = head_of(scope["headers"])
                 del scope  # which holds the headers as they came
                 receipt = await self._receiver.answer(method, head, _chunks(receive))
-                body, headers = _told(receipt)
+                body, headers = _body_and_headers(receipt)
                 pairs = [
                     (name.lower().encode(), value.encode())
                     for name, value in headers.items()
@@ -142,6 +143,7 @@ class AsgiApp:
                 await send({"type": "websocket.close", "code": 1003})
 
     async def _live(self, receive: _Receive, send: _Send) -> None:
+        """Start the receiver, and stop it with the server, by the lifespan protocol."""
         await receive()
         phase = "startup"
         try:
@@ -156,6 +158,7 @@ class AsgiApp:
 
 
 async def _chunks(receive: _Receive) -> AsyncIterator[bytes]:
+    """Yield the body of a request in pieces, as they come."""
     more = True
     while more:
         message = await receive()
@@ -180,10 +183,10 @@ class SyncReceiver:
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._lock = threading.Lock()
-        self._started_in: int | None = None
-        self._stops_in: int | None = None
+        self._started_in: int | None = None  # the process in which the receiver runs
+        self._stops_in: int | None = None  # the process that stops it as it ends
         self._thread: threading.Thread | None = None
-        self._started = _Started()  # of that thread: done once it receives
+        self._started = _Started()  # of that thread
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._forget)
 
@@ -200,29 +203,33 @@ class SyncReceiver:
     def _starting(self) -> _Started:
         """Return the start that is under way, or has succeeded; or begin one."""
         with self._lock:
-            # its thread and connections stayed behind
+            # After a fork, the thread and the connections stay behind.
             if self._started_in not in {None, os.getpid()}:
                 raise ConfigurationError(
                     "receiver: it was started before the process forked. Start it in each process, or let "
                     "the first delivery start it."
                 )
             if self._thread is None or not self._thread.is_alive():
-                self._started = _Started()
-                live = partial(self._live, self._started)
-                self._stop_at_exit()
-                # Stored before its start, for ``stop``, as this may be cut off.
-                self._thread = thread = threading.Thread(
-                    target=live, name="invsvc events", daemon=True
-                )
-                try:
-                    thread.start()
-                except RuntimeError:  # the process has too many
-                    self._thread = None
-                    raise
+                self._begin()
             return self._started  # to wait for without the lock: all that wait for one start share its result
 
+    def _begin(self) -> None:
+        """Start a thread that runs the receiver; ``_started`` is of that thread from now on."""
+        self._started = _Started()
+        live = partial(self._live, self._started)
+        self._stop_at_exit()
+        # The thread is stored before its start, for ``stop``: a signal may cut this off.
+        self._thread = thread = threading.Thread(
+            target=live, name="invsvc events", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # the process has too many
+            self._thread = None
+            raise
+
     def _stop_at_exit(self) -> None:
-        """Stop as the process ends, unless somebody has done so: a server that recycles it tells nobody."""
+        """Have ``stop`` called as the process ends: a server that recycles its processes tells nobody."""
         if self._stops_in != os.getpid():
             self._stops_in = os.getpid()
             atexit.register(self.stop)
@@ -320,7 +327,7 @@ class SyncReceiver:
                 break
             if time.monotonic() > begun + self._receiver.deadline:
                 return Receipt(408, "refused")
-        # servers and Django do not tell
+        # Servers and Django do not tell that a body has ended early.
         if length is not None and 0 < arriving.held < expected:
             raise EOFError
         return None
@@ -334,7 +341,7 @@ class SyncReceiver:
         read = _WsgiInput(environ)
         del environ
         receipt = self.answer(method, head, read)
-        body, answer = _told(receipt)
+        body, answer = _body_and_headers(receipt)
         start_response(
             f"{receipt.status} {HTTPStatus(receipt.status).phrase}",
             list(answer.items()),
@@ -352,7 +359,7 @@ class SyncReceiver:
         receipt = self.answer(
             request.method, head_of(list(request.headers.items())), read
         )
-        body, headers = _told(receipt)
+        body, headers = _body_and_headers(receipt)
         return HttpResponse(body, status=receipt.status, headers=headers)
 
     # Django reads this mark; its decorator does no more.
@@ -365,7 +372,7 @@ class SyncReceiver:
         )
 
     def _waited(self, running: Coroutine[Any, Any, T], begun: float) -> T | Receipt:
-        """Return what a coroutine returns in the receiver's thread, or the answer if it has none."""
+        """Run a coroutine in the receiver's thread; return its result, or an answer if it does not come."""
         future = None
         try:
             loop, stopping = self._starting().result(self._receiver.deadline)
@@ -379,10 +386,9 @@ class SyncReceiver:
             return self._counted(
                 begun, unavailable(_RECEIVER, TimeoutError("the receiver stopped"))
             )
-        except Exception as failure:  # noqa: BLE001 - of the store, of a vault's client, or of a closed loop
-            return self._counted(
-                begun, unavailable(_RECEIVER, failure)
-            )  # or a timeout: a handler blocks the loop
+        # of the store, of a vault's client, or of a closed loop; or a timeout: a handler blocks the loop
+        except Exception as failure:  # noqa: BLE001 - as said
+            return self._counted(begun, unavailable(_RECEIVER, failure))
         finally:
             if future is None:
                 running.close()
@@ -390,18 +396,20 @@ class SyncReceiver:
                 future.cancel()  # unless it is done
 
     def _live(self, started: _Started) -> None:
+        """Run the receiver in this thread until ``stop``; *started* gets the loop, or why it does not run."""
         try:
-            # which fails if the process has no more files, for example
+            # A runner fails if the process has no more files, for example.
             with asyncio.Runner() as runner:
                 runner.run(self._run(started))
         except BaseException as error:
             if started.done():
                 raise
-            # the next one begins anew, although this one has not ended yet
+            # The next delivery starts another thread, although this one has not ended yet.
             self._thread = None
             started.set_exception(error)
 
     async def _run(self, started: _Started) -> None:
+        """Run the receiver in this loop, until ``stop`` sets the event that *started* gets."""
         stopping = asyncio.Event()  # what comes once it is set is answered 503
         async with self._receiver:
             self._started_in = os.getpid()
@@ -422,9 +430,10 @@ class _WsgiInput:
 
     def __call__(self, size: int) -> bytes:
         """Read up to *size* bytes; without a length, only if the server marks the end of the body."""
-        if not self._environ.get("CONTENT_LENGTH") and not self._environ.get(
+        has_end = self._environ.get("CONTENT_LENGTH") or self._environ.get(
             "wsgi.input_terminated"
-        ):
+        )
+        if not has_end:
             return b""
         found: bytes = self._environ["wsgi.input"].read(size)
         return found
@@ -433,10 +442,9 @@ class _WsgiInput:
 def _head_in(environ: dict[str, Any]) -> Head:  # Any: as in WSGI
     """Return the headers of a WSGI request; headers of one name are joined, and match no secret."""
     named = {"CONTENT_TYPE", "CONTENT_LENGTH"}
-    return Head(
-        [
-            (name.removeprefix("HTTP_").replace("_", "-"), str(value))
-            for name, value in environ.items()
-            if name.startswith("HTTP_") or (name in named and value)
-        ]
-    )
+    headers: list[tuple[str, str]] = []
+    for name, value in environ.items():
+        if name.startswith("HTTP_") or (name in named and value):
+            bare = name.removeprefix("HTTP_").replace("_", "-")
+            headers.append((bare, str(value)))
+    return Head(headers)

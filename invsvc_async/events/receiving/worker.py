@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Coroutine,
         Sequence,
     )
+    from contextlib import AbstractContextManager
 
     from invsvc_async.events.receiving.handlers import Handler, HandlerGroup, Handlers
 
@@ -84,15 +85,14 @@ class InboxWorker:
         self.tally: Final = tally
         self._handlers = handlers
         self._policy = handlers.policy
-        self._rounds = (
-            0  # of looks for events: each begins with another group of handlers
-        )
+        # How often it has looked for events: each look begins with another group of handlers.
+        self._rounds = 0
         self._woken = asyncio.Event()
         # The tasks of the events that are being handled, each with the end of its lease, by the loop's time.
         self._running: dict[asyncio.Task[None], float] = {}
         self._working: asyncio.Task[None] | None = None
         self._stopping = False
-        self._warned = False
+        self._warned = False  # that no worker runs
         self._watch = LoopWatch()
         self._upkeep = InboxUpkeep(store, handlers.policy, tally)
         self.results: Final = HandlingResults(store, handlers, tally, random=random)
@@ -111,11 +111,9 @@ class InboxWorker:
     @property
     def is_running(self) -> bool:
         """Whether this worker handles the events in the store."""
-        return (
-            self._working is not None
-            and not self._working.done()
-            and not self._stopping
-        )
+        if self._working is None or self._stopping:
+            return False
+        return not self._working.done()
 
     def start(self) -> None:
         """Start to take events, in a task of this loop; nothing of an earlier loop is used any more."""
@@ -141,9 +139,9 @@ class InboxWorker:
         self._woken.set()
         if self._working is not None:
             # It is not cancelled, because events that it is taking would wait for their lease to end.
-            await _ended({self._working}, grace)
+            await _wait_or_cancel({self._working}, grace)
         await self._upkeep.stop(grace=grace)
-        await _ended(self._running, grace)
+        await _wait_or_cancel(self._running, grace)
 
     def cancel(self) -> None:
         """Cancel the tasks of all events, for which nobody waits; each releases an event not yet handled."""
@@ -151,6 +149,7 @@ class InboxWorker:
             task.cancel()
 
     async def _work(self) -> None:
+        """Take and start events until the worker is stopped; if none is due, wait until some may be."""
         with self._watch:
             while not self._stopping:
                 self._woken.clear()
@@ -176,8 +175,8 @@ class InboxWorker:
                 limit = min(limit, group.pace.free(now))
                 if limit <= 0:
                     pause = min(pause, group.pace.wait(now))
-            if limit > 0:
-                started = await self._take_of(group, limit, now) or started
+            if limit > 0 and await self._take_of(group, limit, now):
+                started = True
         if started:
             return 0.0
         return pause
@@ -185,7 +184,9 @@ class InboxWorker:
     async def _take_of(self, group: HandlerGroup, limit: int, now: float) -> bool:
         """Start at most *limit* events of *group* that are due; return whether there were any."""
         self._watch.note_free(now)
-        only: dict[str, Any] = {"handlers": group.names} if group.names else {}
+        only: dict[str, Any] = {}
+        if group.names:
+            only["handlers"] = group.names
         entries = await self.store.take(
             limit=limit, lease=group.timeout + _MARGIN, **only
         )
@@ -212,11 +213,12 @@ class InboxWorker:
             )
             task = asyncio.create_task(self._run(entry, end), name=name_of(entry))
             self._running[task] = end
-            task.add_done_callback(self._forget)
+            task.add_done_callback(self._note_end)
             task.add_done_callback(report_failure)
         return bool(entries)
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Free the place of an event that has ended, and look for others."""
         self._running.pop(task, None)
         self._woken.set()
 
@@ -238,30 +240,39 @@ class InboxWorker:
             await self.store.release(entry, delay=0)
             return
         store = self._handlers.store
-        deliveries: Sequence[Delivery] = ()
         try:
-            event = parse(entry.body or b"")
-            if entry.key is None:
-                check_delivered(event)
-            # First the store has to know for which handlers it is, and in which order. Then it is taken
-            # again.
-            deliveries = self._handlers.to_assign(entry, event)
-            if not deliveries:
-                await self._call(entry, event, policy.timeout, latest)
+            deliveries = await self._handle(entry, policy.timeout, latest)
         except asyncio.CancelledError:
             await self.store.release(entry, delay=0)
             raise
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             await self.results.failed(entry, error, end)
+            return
+        if deliveries and store is not None:
+            await store.assign(entry, deliveries)
         else:
-            if deliveries and store is not None:
-                await store.assign(entry, deliveries)
-            else:
-                await self.results.succeeded(entry, end)
+            await self.results.succeeded(entry, end)
+
+    async def _handle(
+        self, entry: Entry, timeout: float, latest: float
+    ) -> Sequence[Delivery]:
+        """
+        Call the handler of *entry*, or return what the store has to know first: its handlers, and its order.
+
+        Once the store knows that, the event is taken again.
+        """
+        event = parse(entry.body or b"")
+        if entry.key is None:
+            check_delivered(event)
+        deliveries = self._handlers.to_assign(entry, event)
+        if not deliveries:
+            await self._call(entry, event, timeout, latest)
+        return deliveries
 
     async def _call(
         self, entry: Entry, event: Event, timeout: float, latest: float
     ) -> None:
+        """Call the handler of *entry* for at most *timeout* seconds, and until the loop's time *latest*."""
         handler = self._handlers.of(entry, event)
         if handler is None:
             _log.info("There is no handler for %s: it is ignored", event.type)
@@ -394,19 +405,20 @@ class Inline:
         loop = asyncio.get_running_loop()
         if loop.time() >= until:
             raise TimeoutError("the handler was not called before the deadline")
-        timeout = handler.timeout
-        with (
-            nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout)
-        ):
+        limit: AbstractContextManager[object] = nullcontext()
+        if handler.timeout is not None:
+            limit = Deadline(loop, loop.time() + handler.timeout)
+        attempt = 1
+        if entry is not None:
+            attempt = entry.attempts
+        with limit:
             # An error of the user's ``where`` counts as one of the handler.
             if handler.where is None or handler.wants(event):
-                await self._worker.handle(
-                    handler, event, 1 if entry is None else entry.attempts
-                )
+                await self._worker.handle(handler, event, attempt)
 
     async def stop(self, *, grace: float) -> None:
         """Wait up to *grace* seconds until all results are stored."""
-        await _ended(self._storing, grace)
+        await _wait_or_cancel(self._storing, grace)
 
     async def _failed(
         self,
@@ -443,7 +455,11 @@ class Inline:
         entry: Entry | None = None,
         within: float = _SOON,
     ) -> Receipt:
-        """Store what is malformed as a dead letter, *within* so many seconds; return the answer."""
+        """
+        Store what is malformed as a dead letter, *within* so many seconds; return the answer.
+
+        *found* has the body, and *entry* is the claim, if there is one.
+        """
         try:
             async with asyncio.timeout(within):
                 if entry is not None and not _is_retried_here(entry):
@@ -482,7 +498,9 @@ def _is_retried_here(entry: Entry) -> bool:
 
 def _answer_by(standing: Standing, event: Event) -> Receipt:
     """Return the answer to a delivery of *event*, which another delivery of it has claimed."""
-    return attrs.evolve(_BUSY if standing is Standing.BUSY else _DUPLICATE, event=event)
+    if standing is Standing.BUSY:
+        return attrs.evolve(_BUSY, event=event)
+    return attrs.evolve(_DUPLICATE, event=event)
 
 
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
@@ -513,7 +531,9 @@ def _words_for(found: Delivery) -> str:
     return f"{name} ({len(body)} bytes, SHA-256 {digest}…)"
 
 
-async def _ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
+async def _wait_or_cancel(
+    tasks: Collection[asyncio.Task[object]], grace: float
+) -> None:
     """Wait *grace* seconds for tasks, cancel those that are late, and wait for these as long again."""
     for _ in range(2):
         if tasks:
