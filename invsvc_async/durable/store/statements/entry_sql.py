@@ -228,8 +228,8 @@ SET_EPOCH_OF_MOVER: Final = (
     "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
 )
 # Rows, of the base URL $1 and a condition that follows: the text of the common part; the ``FIELDS`` of
-# ``application_table``; and ``more``.  What was moved has no texts any more: so its common part has no number,
-# and its intent is NULL.
+# ``application_table``; and ``more``.  What was moved has no texts any more: so its common part has no
+# number, and its intent is NULL.
 _ROWS: Final = """
 SELECT common, seq, key, thing, digest, operation, CASE WHEN common <> '' THEN number END AS common,
     nullif(intent, '') AS intent, more FROM invsvc_outbox WHERE base_url = $1 AND
