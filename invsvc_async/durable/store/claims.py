@@ -147,7 +147,8 @@ def _insert(
     known = yield from add(entries, commons, ours=ours)
     made = {key: seq for key, (seq, *_) in known.items() if seq in ours}
     not_next: set[int] = set()
-    if made and any(entry.thing is not None for entry, _ in given):
+    has_things = any(entry.thing is not None for entry, _ in given)
+    if made and has_things:
         rows = yield key_sql.NOT_NEXT, ([*made.values()], lane.number)
         not_next = {seq for (seq,) in rows}
     tellers = [
@@ -182,7 +183,9 @@ async def look(store: Store, key: str, mine: str | None = None) -> Seen | None:
     One in the lane of the token *mine* is not held: the process that asks has no other run of it.
     """
     rows = await store.rows(key_sql.LOOK, store.silence, [key])
-    return _seen_in(rows[0], mine) if rows else None
+    if not rows:
+        return None
+    return _seen_in(rows[0], mine)
 
 
 async def is_there(store: Store, key: str) -> bool:

@@ -75,7 +75,9 @@ def aside_of(lane: int) -> int:
 
 def lane_of(lane: int) -> int:
     """Return the lane whose owner sends what is in *lane*, which may be one aside."""
-    return -1 - lane if is_aside(lane) else lane
+    if is_aside(lane):
+        return -1 - lane
+    return lane
 
 
 def is_aside(lane: int) -> bool:

@@ -49,9 +49,13 @@ def may_drop(
     if seen is not None and not is_same_row(entry, seen):
         return None
     if entry.state is State.DONE:
-        return entry if done else None
+        if done:
+            return entry
+        return None
     is_of_copy = entry.seq <= (yield from marked()).through
-    return None if is_of_copy or may_be_sent(entry) else entry
+    if is_of_copy or may_be_sent(entry):
+        return None
+    return entry
 
 
 def drop(
@@ -112,12 +116,10 @@ def prune(
     With *empties*, as in a batch, their keys, digests and verdicts stay.  Only batches count entries, so no
     count changes.
     """
+    statement = entry_sql.EMPTY if empties else entry_sql.PRUNE
     gone = yield from not_found(tried, entry_sql.LOCK_NOT_PRUNED)
     for some in slices(seqs, MOST):
-        rows = yield (
-            entry_sql.EMPTY if empties else entry_sql.PRUNE,
-            (before, int(unacknowledged), some),
-        )
+        rows = yield statement, (before, int(unacknowledged), some)
         if things := [(thing, place) for _, thing, place in rows if thing is not None]:
             yield entry_sql.EMPTY_STATES, (things,)
         if rows:

@@ -146,16 +146,16 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn
     if taken:
         yield from add([_placed(row) for row in taken], commons, ours=numbers)
         yield from note_times(taken)
-    return TakenIn(
-        many=len(taken),
-        before=min(numbers) - 1 if numbers else None,
-        has_times=any(row.not_before is not None for row in taken),
-    )
+    before = min(numbers) - 1 if numbers else None
+    has_times = any(row.not_before is not None for row in taken)
+    return TakenIn(many=len(taken), before=before, has_times=has_times)
 
 
 def _placed(row: Entry) -> Entry:
     """Return the entry of *row*, beside its lane if it is not to be sent before a time."""
-    return row if row.not_before is None else replace(row, lane=aside_of(row.lane))
+    if row.not_before is None:
+        return row
+    return replace(row, lane=aside_of(row.lane))
 
 
 async def end_lost(store: Store, moved: Sequence[Entry]) -> None:

@@ -36,7 +36,10 @@ class Facts:
         if new is not None:
             await self._store.rows(store_sql.SET_NEW_FACT, name, new)
         found = await self._store.rows(store_sql.GET_FACT, name)
-        return found[0][0] if found else None
+        if not found:
+            return None
+        value: str = found[0][0]
+        return value
 
     async def check_client(
         self, core: ClientCore, what: str, *, same_mode: bool, reading: bool = False
@@ -58,7 +61,9 @@ class Facts:
             )
         mine = core.credential.fingerprint(core.base_url)
         begun_with = await self.get("credential", None if reading else mine)
-        if None not in (mine, begun_with) and mine != begun_with and not same_mode:
+        are_known = None not in (mine, begun_with)
+        is_another = are_known and mine != begun_with
+        if is_another and not same_mode:
             raise InvalidRequestError(
                 f"client: this {what} was begun with another credential",
                 hint="If this one has the same team and mode, pass same_mode=True (invsvc: --same-mode).",
@@ -81,11 +86,9 @@ class Facts:
         Changes are stored in their order.  The returned task need not be awaited: it raises no errors.  If
         the store is closed or away, the change is lost.
         """
-        change = (
-            (store_sql.DELETE_FACT, name)
-            if value is None
-            else (store_sql.SET_FACT, name, value)
-        )
+        change: tuple[str, ...] = store_sql.DELETE_FACT, name
+        if value is not None:
+            change = store_sql.SET_FACT, name, value
         self._changing = asyncio.create_task(self._change(change, self._changing))
         return self._changing
 

@@ -45,7 +45,9 @@ class InPlace(NamedTuple):
 async def entry_of(store: Store, key: str) -> Entry | None:
     """Return the entry of *key*."""
     found = await store.entries(entry_sql.OF_KEY, key)
-    return found[0] if found else None
+    if not found:
+        return None
+    return found[0]
 
 
 async def store_finding(

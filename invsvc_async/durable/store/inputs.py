@@ -44,9 +44,9 @@ async def add_part(
     ours: set[int] = set()
 
     def script() -> Script[dict[str, KnownEntry]]:
-        known = (
-            (yield from add(entries, store.commons.texts, ours=ours)) if entries else {}
-        )
+        known: dict[str, KnownEntry] = {}
+        if entries:
+            known = yield from add(entries, store.commons.texts, ours=ours)
         are_same = all(known[entry.key].digest == entry.digest for entry in entries)
         # How far the file was read is not stored past another write under a known key: the next run has to
         # meet it again, and to refuse it, too.
@@ -57,10 +57,9 @@ async def add_part(
         return known
 
     found = await store.run(script)
-    return Added(
-        new={key: known.seq for key, known in found.items() if known.seq in ours},
-        others={key: known for key, known in found.items() if known.seq not in ours},
-    )
+    new = {key: known.seq for key, known in found.items() if known.seq in ours}
+    others = {key: known for key, known in found.items() if known.seq not in ours}
+    return Added(new, others)
 
 
 async def begin(store: Store, reader: str) -> None:

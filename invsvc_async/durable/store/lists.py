@@ -90,7 +90,9 @@ async def ready_since(store: Store, most: int) -> int | None:
     that is tried again counts from when it was stored first.
     """
     [(since,)] = await store.rows(entry_sql.READY_SINCE, most)
-    return None if since is None else int(since)
+    if since is None:
+        return None
+    return int(since)
 
 
 async def counts(store: Store) -> Sequence[Cell]:

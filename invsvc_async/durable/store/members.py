@@ -81,7 +81,9 @@ def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
     Run it after the rows with these tokens are locked: a process may have shown meanwhile that it lives.
     """
     names = sorted({member_of(token) for token in tokens if token is not None})
-    found = (yield store_sql.LIVING_OF_NAMES, (silence, names)) if names else ()
+    if not names:
+        return set()
+    found = yield store_sql.LIVING_OF_NAMES, (silence, names)
     return {name for (name,) in found}
 
 

@@ -36,11 +36,9 @@ _ANEW: Final = (
 
 def schema_of(*, counted: bool) -> Schema:
     """Return the versions of the tables of a store that is *counted* or not."""
-    flags = (
-        (*schema_sql.ADD_FLAGS, *schema_sql.COUNT_FLAGS)
-        if counted
-        else schema_sql.ADD_FLAGS
-    )
+    flags: tuple[str, ...] = schema_sql.ADD_FLAGS
+    if counted:
+        flags += schema_sql.COUNT_FLAGS
     return Schema(
         _ANEW,
         (

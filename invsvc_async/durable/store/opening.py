@@ -50,7 +50,8 @@ def store_at(
     """
     if not is_postgres(str(place)):
         store = file_at(place, kind, **how)
-        if (how.get("reading") or not create) and not store.path.exists():
+        has_to_exist = how.get("reading") or not create
+        if has_to_exist and not store.path.exists():
             raise JournalError(
                 f"journal {place}: the file does not exist. Check the path."
             )
@@ -70,14 +71,11 @@ def file_at(path: str | Path, kind: str, **how: bool) -> SqliteStore:
 
 
 def _opening(kind: str, lanes: int, **how: bool) -> Opening:
-    # In the journal of a client, each process makes a lane of its own, and nobody is asked about a copy.
-    is_journal = kind == "journal"
+    if kind == "journal":
+        # Each process makes a lane of its own, and nobody is asked about a copy.
+        return Opening(kind, lanes=0, run_by=None, **how)
     return Opening(
-        kind,
-        lanes=0 if is_journal else lanes,
-        counted=kind == "batch",
-        run_by=None if is_journal else f"the {kind}",
-        **how,
+        kind, lanes=lanes, counted=kind == "batch", run_by=f"the {kind}", **how
     )
 
 
@@ -132,4 +130,6 @@ def _kind_in(connection: sqlite3.Connection) -> str | None:
     found = connection.execute(store_sql.KIND_OF_FILE).fetchone()
     kind = None if found is None else str(found[0])
     # "outbox" is the kind of the journal beside an application's file.  Commands are given that file instead.
-    return kind if kind in {"batch", "journal"} else None
+    if kind in {"batch", "journal"}:
+        return kind
+    return None

@@ -123,12 +123,14 @@ async def ahead_of(
     """
     rows = await store.rows(key_sql.AHEAD, thing, place, after, own, int(waits_for))
     [(key, earlier, overtaken, being_sent, unknown, last, *left)] = rows
-    may_be_overtaken = waits_for is WaitsFor.EARLIER
+    if waits_for is not WaitsFor.EARLIER:  # It creates, so nothing overtakes it.
+        overtaken = False
+        being_sent = False
     return Ahead(
         key,
         earlier or 0,
-        bool(overtaken) and may_be_overtaken,
-        bool(being_sent) and may_be_overtaken,
+        bool(overtaken),
+        bool(being_sent),
         bool(unknown),
         last or 0,
         *left,
@@ -228,7 +230,9 @@ def _turn_of(
             return Turn.OVERTAKEN
     asked = (silence, entry.thing, entry.place, passed, entry.seq, int(waits_for))
     [(has_to_wait,)] = yield key_sql.HAS_TO_WAIT, asked
-    return Turn.WAITS if has_to_wait else Turn.BEGUN
+    if has_to_wait:
+        return Turn.WAITS
+    return Turn.BEGUN
 
 
 def check_alone(entry: Entry, state: State, silence: float) -> Script[None]:

@@ -409,11 +409,9 @@ class PostgresStore(Pool):
 
         *places* has, by lane, the place after which to begin.
         """
-        text = (
-            entry_sql.NEXT_OPEN_AND_BEHIND
-            if self.how.kind == "outbox"
-            else entry_sql.NEXT_OPEN
-        )
+        text = entry_sql.NEXT_OPEN
+        if self.how.kind == "outbox":  # In others, nothing waits for its time.
+            text = entry_sql.NEXT_OPEN_AND_BEHIND
         asked = [*places], [*places.values()], list(held), each
         while True:
             rows = await self.rows(text, *asked)

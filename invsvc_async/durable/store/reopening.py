@@ -63,7 +63,9 @@ def reopen(
 
 def _reopened_before(tried: Mapping[int, Reopened]) -> Script[list[Reopened]]:
     """Return the *tried* entries that are open now, or done at another time."""
-    rows = (yield entry_sql.LOCK_DONE_AT, ([*tried],)) if tried else ()
+    if not tried:
+        return []
+    rows = yield entry_sql.LOCK_DONE_AT, ([*tried],)
     return [tried[seq] for seq, done_at in rows if done_at != tried[seq].done_at]
 
 
@@ -79,7 +81,9 @@ def _reopen(
     rows = yield entry_sql.LOCK_REOPENABLE, (keys, verdicts)
     if not rows:
         return {}
-    places = (yield from numbers(len(rows))) if newest else [None] * len(rows)
+    places: Sequence[int | None] = [None] * len(rows)
+    if newest:
+        places = yield from numbers(len(rows))
     counts: Counter[tuple[int, str, int]] = Counter({(State.TO_DO, "", 0): len(rows)})
     changed: list[tuple[int, str, int | None]] = []
     for place, (seq, *_, verdict, intent, flags) in zip(places, rows, strict=True):

@@ -87,7 +87,9 @@ NOT_RESTORED: Final = Mark(through=0, since=None, is_open=False)
 def marked() -> Script[Mark]:
     """Return what is noted, or ``NOT_RESTORED``."""
     found = yield store_sql.LOCK_FACT, (MARK,)
-    return _mark_in(found[0][0]) if found else NOT_RESTORED
+    if found:
+        return _mark_in(found[0][0])
+    return NOT_RESTORED
 
 
 def mark_restored(through: int | None = None) -> Script[None]:
@@ -123,7 +125,8 @@ def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str
     What only one of them names is not compared: version 0.1.0 did not note the database.
     """
     for name, what in _WRONG_WITH.items():
-        if name in before and name in place and before[name] != place[name]:
+        are_named = name in before and name in place
+        if are_named and before[name] != place[name]:
             return what
     return None
 
@@ -226,7 +229,10 @@ def wrong_with(
 def fact(connection: sqlite3.Connection, name: str) -> str | None:
     """Return a fact about the whole journal."""
     row = connection.execute(store_sql.GET_FACT_IN_FILE, (name,)).fetchone()
-    return None if row is None else row[0]
+    if row is None:
+        return None
+    value: str = row[0]
+    return value
 
 
 def _counted_in(connection: sqlite3.Connection) -> CountedSends | None:

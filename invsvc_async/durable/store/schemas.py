@@ -182,7 +182,9 @@ class StoreSchemas:
                 "and same_mode does not say which one is continued. Find its schema among "
                 f"{', '.join(others)}, and run: {text}"
             )
-        return others[0] if same_mode and others else None
+        if same_mode and others:
+            return others[0]
+        return None
 
     def _check_may_create(self) -> Script[None]:
         """
@@ -214,12 +216,14 @@ class StoreSchemas:
 
 def dialect_in(schema: str, how: Opening) -> PostgresDialect:
     """Return the dialect of the statements of a store in *schema*."""
+    kinds = ["counted"] if how.counted else []
+    # The application gets the verdicts of a client's journal by their keys.  Its ``unheard`` only notes who
+    # returns secrets, and is not changed here: these puts have no taker.
+    told = "AND taker IS NOT NULL" if how.kind == "journal" else ""
     return PostgresDialect(
-        *(["counted"] if how.counted else []),
+        *kinds,
         s=f"{schema}.",
-        # The application gets the verdicts of a client's journal by their keys.  Its ``unheard`` only notes
-        # who returns secrets, and is not changed here: these puts have no taker.
-        told="AND taker IS NOT NULL" if how.kind == "journal" else "",
+        told=told,
         part=str(randrange(_PARTS)),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",

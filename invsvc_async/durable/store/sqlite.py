@@ -330,7 +330,10 @@ class SqliteStore:
             self.path, self._name, _IN_USE.get(self.how.kind, _IN_USE_OTHERWISE)
         )
         try:
-            lock.share() if self.how.reading else self._acquire(lock)
+            if self.how.reading:
+                lock.share()
+            else:
+                self._acquire(lock)
             check_names(self.path, self._name)
             connection = sqlite3.connect(
                 self.path,
@@ -458,12 +461,14 @@ class SqliteStore:
         if not lost:
             return []
         self._recount = True  # Fewer were stored than ``_sends`` has.
-        return [
-            LostLaneError(f"entry {entry.key!r} {_WAS_DROPPED}")
-            if (entry.seq or entry.key) in lost
-            else None
-            for entry, *_ in values
-        ]
+        errors: list[JournalError | None] = []
+        for entry, *_ in values:
+            if (entry.seq or entry.key) in lost:
+                error = LostLaneError(f"entry {entry.key!r} {_WAS_DROPPED}")
+                errors.append(error)
+            else:
+                errors.append(None)
+        return errors
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored; *is_clean* is whether all of it was."""

@@ -101,11 +101,11 @@ _CALLED: Final = {
 def create(how: Opening, **facts: str) -> Script[None]:
     """Create the tables of a new store, with lanes that nobody owns, and further *facts*."""
     # Without lanes, it is the journal of a client, whose ``unheard`` has no verdicts.
-    told = [schema_sql.NOTE_UNHEARD_BY_TRIGGER] if how.lanes else []
-    counted = (
-        [schema_sql.COUNTS_TABLE, *schema_sql.COUNT_BY_TRIGGERS] if how.counted else []
-    )
-    texts = [*schema_sql.TABLES, *schema_sql.COUNT_SENDS, *told, *counted]
+    texts = [*schema_sql.TABLES, *schema_sql.COUNT_SENDS]
+    if how.lanes:
+        texts.append(schema_sql.NOTE_UNHEARD_BY_TRIGGER)
+    if how.counted:
+        texts += [schema_sql.COUNTS_TABLE, *schema_sql.COUNT_BY_TRIGGERS]
     for text in texts:
         yield text, ()
     version = schema_of(counted=how.counted).version

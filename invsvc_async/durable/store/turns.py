@@ -31,9 +31,9 @@ _MORE_LOOKED_AT: Final = 200  # of a team: some wait for others, or are in other
 
 async def teams_after(store: Store, team: str | None, most: int) -> list[str]:
     """Return up to *most* teams of writes that are not done: those after *team*, then from the first on."""
-    found = (
-        [] if team is None else await _teams(store, entry_sql.TEAMS_AFTER, team, most)
-    )
+    found: list[str] = []
+    if team is not None:
+        found = await _teams(store, entry_sql.TEAMS_AFTER, team, most)
     if len(found) < most:
         found += await _teams(store, entry_sql.TEAMS_FROM, "", most - len(found))
     return [*dict.fromkeys(found)]
