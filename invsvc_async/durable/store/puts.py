@@ -3,7 +3,7 @@ What a process stores of its entries: that a write is about to be sent, was not 
 
 A *put* is an entry as it is to be from now on, the lane of this process that it is in, and what its write
 left of its thing.  The stores collect puts, and store them in groups (``put``, in ``sqlite`` and
-``postgres``); here are the statements.  There are two kinds:
+``postgres``).  There are two kinds:
 
 - *by number*: the entry was read from the store, or claimed.  It is updated, unless it has an end already.
 - *by key*: the entry of a client's write without a key of the user's own.  Its first put inserts it.
@@ -64,7 +64,7 @@ def put_by_key(given: Sequence[Put]) -> tuple[str, Sequence[Cell]]:
     """
     Return the statement that inserts or updates entries by their keys, and its values.
 
-    It returns the keys of those whose lanes are still owned.
+    It returns the keys of those whose lanes are still owned: others are not stored.
     """
     rows = [
         (entry.key, lane.number, lane.token, entry.operation, *columns_of(entry))
@@ -83,8 +83,11 @@ def put_in_database(
     """
     Return the statement that updates entries by their numbers in PostgreSQL, and its values.
 
-    It returns the numbers of those that are stored.  *counted* is whether the store keeps counts, *is_again*
-    whether an earlier try may have stored an end that somebody can have reopened in its lane since.
+    It returns the numbers of those that are stored: their lanes are still owned, and they have no end, or are
+    given the end that they have.  What follows from an end is stored with it.
+
+    *counted* is whether the store keeps counts, *is_again* whether an earlier try may have stored an end that
+    somebody can have reopened in its lane since.
     """
     rows = [
         (

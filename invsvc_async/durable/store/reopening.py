@@ -113,9 +113,9 @@ def reopen_keyed(
     new = yield from _reopen([key for key, _ in keyed], verdicts, newest=newest)
     found = {each.key for each in new.values()}
     # At the end of the order, reopened writes come before the write to their thing that is claimed next,
-    # which must not take itself for next in the order (``_CLAIM``).  At old places, reopened writes do not
-    # matter: if the write that was claimed last is applied, that one has overtaken them; if not, no claim is
-    # next.
+    # which must not take itself for next in the order (``key_sql.CLAIM``).  At old places, reopened writes do
+    # not matter: if the write that was claimed last is applied, that one has overtaken them; if not, no claim
+    # is next.
     if newest:
         yield entry_sql.FORGET_NEWEST, (sorted(found),)
     unknown = {key for key, verdict in keyed if verdict == Verdict.UNKNOWN}

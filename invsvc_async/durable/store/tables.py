@@ -1,5 +1,5 @@
 """
-The tables of a store of writes, the same in SQLite and PostgreSQL, and how a store is opened.
+What the tables of a store of writes are for, and how a store is opened.  Their SQL is in ``schema_sql``.
 
 =========  ============================================================================================
 facts      what holds for the whole store, by name
