@@ -43,8 +43,8 @@ comes before it.  Two things have to be sure for that:
   let it.  So it has waited for every earlier write that a living process has.  The others it *passed over*,
   and they are overtaken by it: those that were not sent, and those that may have been sent, but that it could
   not settle (*passed* of ``begin``).
-- A file (``key_sql.NOT_NEXT``): no other write to the thing is open or UNKNOWN; and none had an effect, or the
-  last one that may have had one was applied, and is in the lane of this process.
+- A file (``key_sql.NOT_NEXT``): no other write to the thing is open or UNKNOWN; and none had an effect, or
+  the last one that may have had one was applied, and is in the lane of this process.
 
 Each condition is enough, so the answers may differ.  If the write before has passed over one that is still
 open or UNKNOWN, a file says no, and PostgreSQL may say yes.  If the write before has ended without an effect,
