@@ -15,10 +15,11 @@ and why it runs these statements in this order.  Here is what the database does.
 How to read a statement
 =======================
 
-It is for both databases, unless its comment names one.  ``$1`` is the first value, and a few words in braces
-stand for what differs between the databases, such as ``{rows 1 a:text b:bigint}``, a table with the columns
-*a* and *b* of a list of tuples, which is the first value.  ``storage/dialect`` explains these words.  Others
-are chosen by each store (``dialect_in`` in ``schemas``, ``DIALECT`` in ``sqlite``):
+It is for both databases, unless its name or its comment, or the heading above it, says otherwise.  ``$1`` is
+the first value.  A few words in braces stand for what differs between the databases: ``{rows 1 a:text
+b:bigint}`` is a table with the columns *a* and *b*, of the first value, a list of tuples; ``{any 1 text}`` is
+``= ANY`` of the first value, a list.  ``storage/dialect`` explains these words.  Others are chosen by each
+store (``dialect_in`` in ``schemas``, ``DIALECT`` in ``sqlite``):
 
 =====================  ================================================================================
 ``{s}``                the schema of the store and a dot; nothing in a file
@@ -31,10 +32,11 @@ are chosen by each store (``dialect_in`` in ``schemas``, ``DIALECT`` in ``sqlite
 =====================  ================================================================================
 
 In an f-string, these braces are doubled.  What stands in single braces there is a fragment: a condition of
-``conditions``, a list of columns of ``durable/entry``, or a constant of the module that begins with ``_``.
-``{schema}`` is filled by ``format``.
+``conditions``, a list of columns of ``durable/entry``, a constant of the module that begins with ``_``, or
+the result of a function such as ``dead``.  ``{schema}`` is filled by ``format``.
 
-The word FILE in a name: the statement is only for a store in a file.  A name with LOCK: the rows stay as they
-are until the commit; that is for PostgreSQL, since a file has one writer.  A *condition* is what follows
-WHERE in the statement by which a store reads entries (``entry_sql.in_database``, ``in_file``).
+The word FILE in a name: the statement is only for a store in a file, whose own connection may run it, with
+``?`` for a value.  A name with LOCK: the rows stay as they are until the commit; that is for PostgreSQL,
+since a file has one writer.  A *condition* is what follows WHERE in the statement by which a store reads
+entries (``entry_sql.in_database``, ``in_file``).
 """
