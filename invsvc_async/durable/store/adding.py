@@ -10,11 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.entry import (
-    Entry,
-    State,
-    written_of,
-)
+from invsvc_async.durable.entry import Entry, State, written_of
 from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.durable.store.tables import change_counts
 

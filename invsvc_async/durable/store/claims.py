@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from invsvc_async.durable.entry import (
-    Entry,
-    State,
-    entry_in,
-    written_of,
-)
+from invsvc_async.durable.entry import Entry, State, entry_in, written_of
 from invsvc_async.durable.store.adding import add
 from invsvc_async.durable.store.conditions import ENDED, FREED, Teller
 from invsvc_async.durable.store.lanes import (

@@ -25,10 +25,7 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from invsvc_async.durable.store.conditions import (
-    aside_of,
-    lane_of,
-)
+from invsvc_async.durable.store.conditions import aside_of, lane_of
 from invsvc_async.durable.store.statements import entry_sql, store_sql
 from invsvc_async.storage.dialect import MOST, slices
 

@@ -13,11 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.durable.entry import (
-    State,
-    columns_of,
-    entry_in,
-)
+from invsvc_async.durable.entry import State, columns_of, entry_in
 from invsvc_async.durable.store.conditions import is_aside
 from invsvc_async.durable.store.due import make_due_again
 from invsvc_async.durable.store.lanes import has_other_living_owner

@@ -58,11 +58,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.entry import (
-    AnotherInDoubtError,
-    State,
-    columns_of,
-)
+from invsvc_async.durable.entry import AnotherInDoubtError, State, columns_of
 from invsvc_async.durable.store.conditions import WaitsFor
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
 from invsvc_async.durable.store.statements import entry_sql, key_sql, store_sql

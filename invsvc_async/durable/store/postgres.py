@@ -12,19 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
-from invsvc_async.durable.entry import (
-    Entry,
-    LostLaneError,
-    entry_in,
-)
+from invsvc_async.durable.entry import Entry, LostLaneError, entry_in
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.store.members import living_members
-from invsvc_async.durable.store.puts import (
-    Put,
-    last_puts,
-    put_by_key,
-    put_in_database,
-)
+from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_database
 from invsvc_async.durable.store.restored import (
     SETTLED,
     PlaceError,
@@ -34,13 +25,7 @@ from invsvc_async.durable.store.restored import (
 )
 from invsvc_async.durable.store.schemas import StoreSchemas, dialect_in
 from invsvc_async.durable.store.statements import entry_sql, store_sql
-from invsvc_async.durable.store.tables import (
-    Opening,
-    check,
-    create,
-    is_old,
-    upgrade,
-)
+from invsvc_async.durable.store.tables import Opening, check, create, is_old, upgrade
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.postgres_pool import (

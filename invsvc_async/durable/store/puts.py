@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.entry import (
-    Entry,
-    columns_of,
-)
+from invsvc_async.durable.entry import Entry, columns_of
 from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.storage.dialect import MOST, slices
 

@@ -14,22 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from invsvc_async.concurrency.cancellation import finished
-from invsvc_async.durable.entry import (
-    LostLaneError,
-    State,
-    entry_in,
-)
+from invsvc_async.durable.entry import LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_file
 from invsvc_async.durable.store.restored import Epoch, fact
 from invsvc_async.durable.store.statements import entry_sql, store_sql
-from invsvc_async.durable.store.tables import (
-    Opening,
-    check,
-    create,
-    is_old,
-    upgrade,
-)
+from invsvc_async.durable.store.tables import Opening, check, create, is_old, upgrade
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, Cell, Script, SqliteDialect, slices

@@ -78,9 +78,9 @@ INSERT_COMMON_IN_FILE: Final = (
 SELECT_KNOWN: Final = (
     "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
 )
-# Processes that add entries take numbers in turn, so that the order of numbers is that of the
-# commits.  Otherwise a lane could be read beyond the place of an entry that is committed later, and the entry
-# stay unread for a while.  (What an application's transaction enqueues may be committed later than that: see
+# Processes that add entries take numbers in turn, so that the order of numbers is that of the commits.
+# Otherwise a lane could be read beyond the place of an entry that is committed later, and the entry stay
+# unread for a while.  (What an application's transaction enqueues may be committed later than that: see
 # ``hear`` in ``postgres``.  Claims of keys are not read by lanes.)
 #
 # A file has one writer, which takes numbers from SQLite's own table; the row is not there before the first
@@ -410,7 +410,7 @@ SELECT e.seq FROM {{rows 1 team:text many:bigint}} CROSS JOIN LATERAL (
 NEXT_OF_TEAM_IN_FILE: Final = f"""
 {{sqlite}}SELECT seq FROM ({_first_writes("$1", "$2")}) AS looked WHERE {_IS_FIRST} ORDER BY place
 """
-# The condition for reading these.
+# The condition for reading these: some may have been dropped, ended or moved meanwhile.
 STILL_READY: Final = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
 
 # --- putting: a write is about to be sent, was not sent, or has ended: ``puts``

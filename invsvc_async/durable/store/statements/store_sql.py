@@ -261,11 +261,12 @@ SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
 """
 # An earlier try may have made the lane.
 LANE_OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
-# A lane of a process of its own, in the journal of a client.
+# In the journal of a client, each process has a lane of its own.
 INSERT_LANE: Final = (
     "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
 )
-# Lanes without a living owner, of a credential: ``%`` stands for any.
+# Lanes without a living owner, of a credential: ``%`` stands for any.  Those that another process is about to
+# take are skipped.
 LOCK_FREE_LANES: Final = f"""
 SELECT id, owner FROM {{s}}lanes AS l WHERE ({unowned("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
@@ -274,7 +275,7 @@ SELECT id, owner FROM {{s}}lanes AS l WHERE ({unowned("l.owner")}) AND credentia
 LOCK_LANES_OF_TRY: Final = (
     "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}"
 )
-# Under the locks of the two before.
+# Under the locks of these two, so that two processes do not take the same lane.
 TAKE_LANES: Final = """
 UPDATE {s}lanes AS l SET owner = given.token
 FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
