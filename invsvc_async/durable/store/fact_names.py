@@ -1,7 +1,7 @@
 """
 The names of facts that statements have in their texts, and operations among their values.
 
-``facts`` tells what a fact is.  Most names have one owner, which is the module that uses them.
+A fact holds for the whole store (``facts``).  A name that only one module uses stands there.
 """
 
 from __future__ import annotations
