@@ -70,8 +70,8 @@ SCHEMA: Final = Schema(
 
 # --- a file beside the table: facts
 
-# ``schema`` is the version of the table; ``opened`` and ``checked`` say as what the
-# file was opened and checked last; ``ahead`` is added to the steady clock.
+# ``schema`` is the version of the table; ``opened`` and ``checked`` say as what the file was opened and checked
+# last; ``ahead`` is added to the steady clock.
 FACTS: Final = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
     f"INSERT INTO facts VALUES ('schema', {SCHEMA.version}), ('opened', ''), ('checked', ''), ('ahead', 0)",
@@ -302,12 +302,12 @@ REVIVE: Final = f"""
 # What dropping has to know; and once more under the lock of the ordering key.
 DUE_AND_ORDER: Final = f"SELECT due, ordering_key FROM {{t}} {_SAME}"
 DUE_NOW: Final = f"SELECT due FROM {{t}} {_SAME}"
-# Not while somebody handles it.
+# Not while somebody handles it, nor a claim whose body is still to come.
 _DROPPABLE: Final = f"""
     {_SAME} AND (state = 'dead' OR body IS NOT NULL)
     AND (state <> 'open' OR token = '' OR due <= {{now}}) {{changed}}
 """
-# With its key, an event has to stay known: it is emptied.
+# An event without a key is deleted.  One with a key has to stay known, so it is emptied.
 DROP: Final = f"DELETE FROM {{t}} {_DROPPABLE}"
 EMPTY: Final = f"""
     UPDATE {{t}} SET due = CASE state WHEN 'handled' THEN due ELSE {{calendar}} END, state = 'handled',
@@ -349,7 +349,7 @@ def stats_of(state: State) -> str:
     return _STATS % (state, "due" if state == "handled" else "id")
 
 
-# How many wait, and how long the first has waited, and how many are dead; each up to $1.
+# How many are due, and since when the first one; the time; and how many are dead.  Each number up to $1.
 BACKLOG: Final = f"""
     SELECT count(*), min(due), {{began}},
         (SELECT count(*) FROM (SELECT id FROM {{t}} WHERE state = 'dead' LIMIT $1) AS letters)
