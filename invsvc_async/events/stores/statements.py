@@ -70,8 +70,8 @@ SCHEMA: Final = Schema(
 
 # --- a file beside the table: facts
 
-# ``schema`` is the version of the table; ``opened`` and ``checked`` say as what the file was opened and checked
-# last; ``ahead`` is added to the steady clock.
+# ``schema`` is the version of the table; ``opened`` and ``checked`` say as what the file was opened and
+# checked last; ``ahead`` is added to the steady clock.
 FACTS: Final = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
     f"INSERT INTO facts VALUES ('schema', {SCHEMA.version}), ('opened', ''), ('checked', ''), ('ahead', 0)",
