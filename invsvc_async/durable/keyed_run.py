@@ -21,7 +21,8 @@ from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.last_writes import claim_by, left_by
 from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.store.claims import Claimed, Seen
-from invsvc_async.durable.store.order import Turn, WaitsFor
+from invsvc_async.durable.store.conditions import WaitsFor
+from invsvc_async.durable.store.order import Turn
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.kinds import kind_of_write

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from invsvc_async.durable.intents import in_doubt
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.records import intent_of, outcome_of, verdict_and_record
-from invsvc_async.durable.store.claims import Finished, Teller, load_common_of
+from invsvc_async.durable.store.claims import Finished, load_common_of
+from invsvc_async.durable.store.conditions import Teller
 from invsvc_async.writes.driver import run_of
 from invsvc_async.writes.new_intent import with_reader
 

@@ -113,7 +113,7 @@ def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
         if reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            connection.executescript(application_table.TABLES)
+            application_table.create(connection)
             application_table.upgrade(connection)
         if not application_table.is_known(connection):
             raise JournalError(

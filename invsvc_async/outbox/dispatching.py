@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
-from invsvc_async.durable.store.verdicts import FAILED_TO_TELL
+from invsvc_async.durable.store.fact_names import FAILED_TO_TELL
 from invsvc_async.errors import ConfigurationError, InvsvcError
 from invsvc_async.outbox.dispatch import dispatch
 from invsvc_async.outbox.pauses import longest_pause, pause_after

@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async import ConfigurationError
 from invsvc_async.batch import Batch
-from invsvc_async.durable.store.facts import SET
+from invsvc_async.durable.store.statements.store_sql import SET_FACT
 from tests.batch.child import begin
 from tests.batch.writing import SECRETS, all_of, creates, run_all
 from tests.support.children import first_lines, read_on
@@ -96,7 +96,7 @@ async def test_many_incomplete_inputs(client, journal):
     """Of a batch whose process was killed again and again, more than one statement has room for."""
     async with Batch.open(journal, client, **SECRETS) as batch:
         for number in range(300):
-            await batch.entries.store.rows(SET, f"input gone{number}", "1.0")
+            await batch.entries.store.rows(SET_FACT, f"input gone{number}", "1.0")
         assert (await batch.summary()).open_inputs == 300
         assert await batch.close_input() == 300
         assert (await batch.summary()).open_inputs == 0

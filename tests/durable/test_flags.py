@@ -10,8 +10,8 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.records import VerdictRecord, encoded, flags_of
-from invsvc_async.durable.store.migrations import FLAGS_IN_TEXT
 from invsvc_async.durable.store.noted import Chosen
+from invsvc_async.durable.store.statements.schema_sql import FLAGS_IN_TEXT
 from tests.batch.conftest import client_of
 from tests.durable.stores import KINDS, counts, fill, lanes_of, opened, store_of
 from tests.outbox.conftest import enqueue, verdict_of

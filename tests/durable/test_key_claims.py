@@ -14,11 +14,12 @@ from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.keyed_run import KeyedRun
 from invsvc_async.durable.store import claims as in_store
-from invsvc_async.durable.store.claims import RELEASE, Abandoned, Held, Taken
-from invsvc_async.durable.store.conditions import ENDED, FREED
+from invsvc_async.durable.store.claims import Abandoned, Held, Taken
+from invsvc_async.durable.store.conditions import ENDED, FREED, WaitsFor
 from invsvc_async.durable.store.lanes import release_lanes
-from invsvc_async.durable.store.order import Turn, WaitsFor
+from invsvc_async.durable.store.order import Turn
 from invsvc_async.durable.store.restored import mark_restored
+from invsvc_async.durable.store.statements import key_sql
 from invsvc_async.durable.store.states import Left
 from tests.batch.conftest import client_of
 from tests.durable.test_restored import SOON
@@ -576,7 +577,7 @@ async def test_entry_is_released_once_the_database_is_back(
 
         async def failing(text, *values):
             nonlocal fails
-            if text == RELEASE and fails:
+            if text == key_sql.RELEASE and fails:
                 fails -= 1
                 away()
             return await rows(text, *values)
@@ -674,7 +675,7 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(
         rows = store.rows
 
         async def failing(text, *values):
-            return away() if text == RELEASE else await rows(text, *values)
+            return away() if text == key_sql.RELEASE else await rows(text, *values)
 
         monkeypatch.setattr(store, "rows", failing)
         await cut_off_before_its_answer(service, one)

@@ -16,13 +16,15 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.leases import Leases
-from invsvc_async.durable.store.adding import SELECT_KNOWN, add
+from invsvc_async.durable.store.adding import add
+from invsvc_async.durable.store.conditions import WaitsFor
 from invsvc_async.durable.store.deleting import drop, prune
 from invsvc_async.durable.store.findings import store_finding
 from invsvc_async.durable.store.lanes import end_lane, new_lane
-from invsvc_async.durable.store.order import Turn, WaitsFor, begin
+from invsvc_async.durable.store.order import Turn, begin
 from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.durable.store.reopening import reopen
+from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.durable.store.tables import Opening
 from invsvc_async.durable.store.verdicts import acknowledge, take_verdicts
 from invsvc_async.errors import JournalError
@@ -95,7 +97,7 @@ async def test_adding_beside_a_deletion(store, client):
                 text, values = adding.send(rows)
             except StopIteration as end:
                 return [*end.value]
-            if text == SELECT_KNOWN:
+            if text == entry_sql.SELECT_KNOWN:
                 yield "DELETE FROM {s}entries WHERE key = 'a'", ()
             rows = yield text, values
 

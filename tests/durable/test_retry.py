@@ -8,8 +8,8 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.durable.store.reopening import _REOPEN_CHOSEN
 from invsvc_async.durable.store.sqlite import DIALECT
+from invsvc_async.durable.store.statements.entry_sql import REOPEN_CHOSEN
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates, run_all
 from tests.support.database import database
@@ -174,7 +174,7 @@ async def test_retry_of_nothing_in_particular(client, journal):
 
 async def test_retry_does_not_write_the_index_of_keys(client, tmp_path):
     """The entries of one slice are neighbours, but their keys are spread over the whole file."""
-    text, values = DIALECT.translated(_REOPEN_CHOSEN, ([(1, "{}", None)],))
+    text, values = DIALECT.translated(REOPEN_CHOSEN, ([(1, "{}", None)],))
     async with Batch.open(tmp_path / "run.db", client) as batch:
         index = "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_entries_1'"
         [(keys,)] = await batch.entries.store.rows(index)

@@ -194,7 +194,7 @@ async def test_lanes_that_were_released_before_a_worker_listened(
 async def test_database_that_sends_no_notifications(service, address, monkeypatch):
     """As behind a pooler in transaction mode: work is found at signs of life."""
     monkeypatch.setattr(
-        "invsvc_async.durable.store.postgres._TELL",
+        "invsvc_async.durable.store.statements.store_sql.NOTIFY",
         "SELECT {arg 1 text} FROM {rows 2 a:text}",
     )
     assert sum(await shared(service, address, 100, latency=0.05)) == 100

@@ -17,11 +17,11 @@ from invsvc_async.durable.store import lists
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.lanes import take_lanes
-from invsvc_async.durable.store.members import SEEN
 from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.restored import place_of
 from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.statements.store_sql import SIGN_OF_LIFE
 from invsvc_async.durable.store.states import Left
 from invsvc_async.durable.store.tables import Opening
 from invsvc_async.durable.store.verdicts import (
@@ -174,7 +174,7 @@ async def test_verdicts_are_given_to_one_consumer(store, lane):
         await end(lane, entry)
     seqs = [entry.seq for entry in entries]
     for name in ("a", "b"):
-        await store.rows(SEEN, name, 60.0)
+        await store.rows(SIGN_OF_LIFE, name, 60.0)
     assert await store.run(lambda: take_verdicts("a.0", 60.0, 2)) == seqs[:2]
     assert await store.run(lambda: take_verdicts("a.0", 60.0, 2)) == seqs[:2]
     assert await store.run(lambda: take_verdicts("b.0", 60.0, 3)) == seqs[2:]
@@ -193,7 +193,7 @@ async def test_consumer_that_lives_again_keeps_its_verdicts(store, lane):
         taking = take_verdicts("b.0", 60.0, 2)
         rows = yield next(taking)
         assert [tuple(row) for row in rows] == [(entry.seq, "a.0")]
-        yield SEEN, ("a", 60.0)
+        yield SIGN_OF_LIFE, ("a", 60.0)
         return (yield from then(taking, rows))
 
     assert await store.run(alive_meanwhile) == []
@@ -207,7 +207,7 @@ async def test_owner_that_lives_again_keeps_its_lanes(store, lane):
         taking = take_lanes("b.1-", 60.0, 2, "%", ["b.1-"], None)
         rows = yield next(taking)
         assert [tuple(row) for row in rows] == [(1, "a.1"), (2, None)]
-        yield SEEN, ("a", 60.0)
+        yield SIGN_OF_LIFE, ("a", 60.0)
         return (yield from then(taking, rows))
 
     assert await store.run(alive_meanwhile) == {2: True}
@@ -379,7 +379,7 @@ async def test_file_of_a_process_that_has_ended(tmp_path, client):
         if name == "first":
             (entry,) = await fill(made, "one")
             await end(lane, entry)
-        await made.rows(SEEN, name, 60.0)
+        await made.rows(SIGN_OF_LIFE, name, 60.0)
         assert await made.run(
             lambda name=name: take_verdicts(f"{name}.0", 60.0, 2)
         ) == [entry.seq]

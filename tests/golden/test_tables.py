@@ -2,7 +2,7 @@
 The tables of each version, by digests of their definitions.
 
 If one of these tests fails, the tables have changed.  Stores that were made before do not have that change, so it needs
-a migration (`durable/store/migrations.py`, `events/stores/scripts.py`), which gives the tables a new version; add the digests
+a migration (`durable/store/migrations.py`, `events/stores/statements.py`), which gives the tables a new version; add the digests
 of that version here, and leave the others as they are.  Once a version is released, `tests/golden/make.py` makes its
 golden stores.
 """
@@ -15,11 +15,11 @@ from hashlib import blake2b
 import pytest
 
 from invsvc_async.durable.store import (
-    application_table,
     schemas,
     sqlite as sqlite_store,
 )
 from invsvc_async.durable.store.migrations import schema_of
+from invsvc_async.durable.store.statements import schema_sql
 from invsvc_async.durable.store.tables import Opening, create
 from invsvc_async.events.stores import (
     postgres as events_in_postgres,
@@ -145,6 +145,6 @@ def test_migrations_of_events():
 
 def test_table_in_the_file_of_an_application():
     """A change of it has a new version."""
-    version = application_table._VERSION
-    found = digest([application_table.TABLES])
+    version = schema_sql.ROWS_VERSION
+    found = digest([schema_sql.APPLICATION_TABLES])
     assert TABLES.get(("of the application", "sqlite", version)) == found

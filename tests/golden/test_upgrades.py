@@ -22,7 +22,7 @@ from invsvc_async.events.stores import (
     postgres as events_in_postgres,
     sqlite as events_in_sqlite,
 )
-from invsvc_async.events.stores.scripts import SCHEMA
+from invsvc_async.events.stores.statements import SCHEMA
 from invsvc_async.storage.schema import Migration, Schema
 from tests.batch.conftest import client_of
 from tests.batch.writing import opened

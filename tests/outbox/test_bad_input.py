@@ -22,7 +22,10 @@ from invsvc_async import (
 )
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.store.application_table import _VERSION, TABLES
+from invsvc_async.durable.store.statements.schema_sql import (
+    APPLICATION_TABLES,
+    ROWS_VERSION,
+)
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage.address import is_postgres
@@ -151,7 +154,9 @@ async def test_file_that_cannot_be_the_applications(client, tmp_path):
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE invsvc_outbox (seq, base_url, moved)")
     with closing(sqlite3.connect(newer)) as connection:
-        connection.executescript(TABLES.replace(f"DEFAULT {_VERSION}", "DEFAULT 99"))
+        connection.executescript(
+            APPLICATION_TABLES.replace(f"DEFAULT {ROWS_VERSION}", "DEFAULT 99")
+        )
     for path, words in (
         (text, "not a SQLite database"),
         (other, "of another version"),

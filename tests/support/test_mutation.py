@@ -55,13 +55,13 @@ def test_list(tmp_path):
 def test_process_and_files_after_mutants(tmp_path):
     """Functions, constants and files are those that ship again."""
     from invsvc_async.batch.dispatcher import Dispatcher
-    from invsvc_async.durable.store import puts
+    from invsvc_async.durable.store.statements import entry_sql
     from invsvc_async.reconcile import settle_windows
 
     def now():
         windows = settle_windows.SettleWindows
         return (
-            puts._PUT_IN_DATABASE,
+            entry_sql.PUT_IN_DATABASE,
             Dispatcher._fetch.__code__,
             windows.over.func.__code__,
             windows.when.__code__,
@@ -108,21 +108,21 @@ def test_constant_of_the_same_name_and_value_in_another_module():
 
 def test_constant_that_another_module_has_imported():
     """It is changed there as well, and is what it was afterwards."""
-    from invsvc_async.durable.store import reopening
+    from invsvc_async.durable.store.statements import key_sql
 
-    before = reopening.DELETE_UNHEARD
+    before = key_sql.MARK_IS_OPEN
     with in_process(
         Mutant(
             "later",
             (),
             [
                 (
-                    "durable/store/verdicts.py",
-                    'DELETE_UNHEARD: Final = "DELETE',
-                    'DELETE_UNHEARD: Final = "SELECT',
+                    "durable/store/statements/store_sql.py",
+                    'MARK_IS_OPEN: Final = f"""SELECT',
+                    'MARK_IS_OPEN: Final = f"""DELETE',
                 )
             ],
         )
     ):
-        assert before.replace("DELETE", "SELECT") == reopening.DELETE_UNHEARD
-    assert reopening.DELETE_UNHEARD is before
+        assert before.replace("SELECT", "DELETE") == key_sql.MARK_IS_OPEN
+    assert key_sql.MARK_IS_OPEN is before

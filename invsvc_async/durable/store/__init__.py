@@ -1,11 +1,13 @@
 """
 The store of writes under client journals, batches and outboxes, in SQLite and PostgreSQL.
 
-All SQL of its tables is in this folder, and nowhere else.  What is outside asks for operations: functions of
-a store, which return named types.  Some are *scripts*, which ``store.run`` runs in one transaction, and again
-if the reply about that was lost.  Others run one statement by ``store.rows``, or select by ``store.entries``.
-``storage/dialect`` explains scripts, and the words in braces in statements.  The words that a store chooses
-are in ``schemas`` (``dialect_in``) and ``sqlite`` (``DIALECT``).  Columns of an entry: ``durable/entry.py``.
+What is outside asks for *operations*: functions of a store, which return named types.  Some are *scripts*,
+which ``store.run`` runs in one transaction, and again if the reply about that was lost.  Others run one
+statement by ``store.rows``, or select by ``store.entries``.  ``storage/dialect`` explains scripts.
+
+All SQL of the tables is in ``statements``, and nowhere else: a named text for each statement, beside a
+sentence of what it guards.  The top of that folder tells how to read one.  Columns of an entry:
+``durable/entry.py``.
 
 =====================  ================================================================================
 what is asked for      file: operations
@@ -19,7 +21,7 @@ a write under a key    ``claims``: ``claim`` (Claimed, Finished, Held, Abandoned
 order                  ``order``: what comes before a write, ``begin``, who is overtaken, which untagged
                        create is held (``check_alone``).  In batches and outboxes, a dispatcher decides
                        who is overtaken (``batch/late_places``)
-a send, an end         ``put`` of the store, which stores them in groups; the statements are in ``puts``
+a send, an end         ``put`` of the store, which stores them in groups (``puts``)
 what was left          ``states``: of things, as the next write to one has to know it
 verdicts               ``verdicts``: who gives each; acknowledged ones.  ``findings``: those of people
 entries                ``adding``; ``reopening``; ``deleting``: dropping and pruning.  ``unkeyed``: those of
@@ -33,10 +35,11 @@ an older copy          ``restored``: recognising it, and the notes about it; a f
                        ``check_place`` of a store in PostgreSQL decides with these
 =====================  ================================================================================
 
-Beneath are ``tables`` (the tables, and how a store is opened), ``conditions`` (what columns of an entry say),
-``migrations`` (what each version of the tables has changed), ``noted`` (what users note, and choosing by it),
-``schemas`` (where a store is in PostgreSQL), and ``sqlite`` and ``postgres`` (connections, transactions,
-group commit, notifications).  The thread of a file, which makes the groups, is ``storage/sqlite_writer``.
+Beneath are ``tables`` (what the tables are for, and how a store is opened), ``migrations`` (what each version
+of the tables has changed), ``conditions`` (what columns of an entry say), ``fact_names``, ``noted`` (what
+users note, and choosing by it), ``schemas`` (where a store is in PostgreSQL), and ``sqlite`` and ``postgres``
+(connections, transactions, group commit, notifications).  The thread of a file, which makes the groups, is
+``storage/sqlite_writer``.
 
 The states of an entry
 ======================
@@ -72,51 +75,56 @@ forgotten                           no row, and its ``seq`` is not given again
 What changes them
 =================
 
-Before each colon is the file, after it the name of a statement, or of a function.  A store in a file has the
-same statements as PostgreSQL, unless others are named.
+The names are those of statements (``statements``), each after the operation that runs it.  A store in a file
+has the same statements as PostgreSQL, unless others are named.
 
 ==========  ====================================  =====================================================
 change      which entries                         by
 ==========  ====================================  =====================================================
-enter       of the input of a batch               adding: ``_ADD``
-            of a key; perhaps as in doubt         claims: ``_CLAIM``; in a file, ``_insert``, with the
-                                                  ``_ADD`` of adding
-            of an outbox; aside, if it has to     enqueued: ``_INSERT``; in a file, ``_take_in``, with
-            wait for its time                     the ``_ADD`` of adding
-            of a write without a key, in doubt    puts: ``_PUT_BY_KEY``
-own         all of a lane                         lanes: ``_TAKE_LANES``, ``_NEW_LANE``
-            of one key                            claims: ``_MOVE_ENTRY``
-            without keys, of lanes taken over     lanes: ``_MOVE_REST``
-send        of a lane; of a key that is next      puts: ``_PUT_IN_DATABASE``; in a file ``_PUT_IN_FILE``
-            of a key that was not next            order: ``_BEGIN``
-            of a write without a key              puts: ``_PUT_BY_KEY``
+enter       of the input of a batch               adding: ``entry_sql.ADD``
+            of a key; perhaps as in doubt         claims: ``key_sql.CLAIM``; in a file, ``_insert``, with
+                                                  ``entry_sql.ADD``
+            of an outbox; aside, if it has to     enqueued: ``entry_sql.enqueue``; in a file,
+            wait for its time                     ``_take_in``, with ``entry_sql.ADD``
+            of a write without a key, in doubt    puts: ``entry_sql.PUT_BY_KEY``
+own         all of a lane                         lanes: ``store_sql.TAKE_LANES``,
+                                                  ``store_sql.INSERT_LANE``
+            of one key                            claims: ``key_sql.MOVE_ENTRY``
+            without keys, of lanes taken over     lanes: ``store_sql.MOVE_REST``
+send        of a lane; of a key that is next      puts: ``entry_sql.PUT_IN_DATABASE``; in a file,
+                                                  ``entry_sql.PUT_IN_FILE``
+            of a key that was not next            order: ``key_sql.BEGIN``
+            of a write without a key              puts: ``entry_sql.PUT_BY_KEY``
 take back   provably not sent; becomes TO DO      as send, with that state.  When it is released, too:
-                                                  claims: ``_RELEASE_UNSENT``
-            of a key that is not next, in a file  claims: ``_NOT_NEXT``
+                                                  claims: ``key_sql.RELEASE_UNSENT``
+            of a key that is not next, in a file  claims: ``key_sql.NOT_NEXT``
 finish      of a lane                             as send, with a verdict
-            by a person                           findings: ``_STORE_FINDING``
-            of a row marked as moved, of which    enqueued: ``_END_LOST``
+            by a person                           findings: ``key_sql.STORE_FINDING``
+            of a row marked as moved, of which    enqueued: ``entry_sql.END_LOST``
             an older copy of the store has none
-release     of one key                            claims: ``RELEASE``, ``_RELEASE_UNSENT``; of a process
-                                                  that is gone, ``_MOVE_ENTRY``
-            all of a lane                         lanes: ``_RELEASE_LANES``, ``_FREE_OWN``; if none is open,
-                                                  ``_DELETE_OWN``; at the opening of a file, sqlite:
-                                                  ``_FREE_ALL_LANES``
-            of keys, of lanes taken over          lanes: ``_MOVE_KEYED``
-set aside   behind others that wait               due: ``_MOVE_ASIDE``
-come back   due                                   due: ``_COME_BACK``
-            before its time: what it was behind   due: ``_MAKE_DUE``, then ``_COME_BACK``
-            is gone
-reopen      of one key, by its next run           claims: ``_REOPEN_SEEN``
-            by ``retry``                          reopening: ``_REOPEN_CHOSEN``; of keys, then
-                                                  ``_FREE_REOPENED``
-            for another finding of a person       findings: ``_OPEN_AGAIN``
-forget      dropped: nothing was sent; or done,   deleting: ``_DROP``
+release     of one key                            claims: ``key_sql.RELEASE``, ``key_sql.RELEASE_UNSENT``; of
+                                                  a process that is gone, ``key_sql.MOVE_ENTRY``
+            all of a lane                         lanes: ``store_sql.RELEASE_LANES``,
+                                                  ``store_sql.FREE_LANE``; if none is open,
+                                                  ``store_sql.DELETE_LANE``; at the opening of a file,
+                                                  sqlite: ``store_sql.FREE_ALL_LANES_OF_FILE``
+            of keys, of lanes taken over          lanes: ``store_sql.MOVE_KEYED``
+set aside   behind others that wait               due: ``entry_sql.MOVE_ASIDE``
+come back   due                                   due: ``entry_sql.COME_BACK``
+            before its time: what it was behind   due: ``entry_sql.MAKE_DUE``, then
+            is gone                               ``entry_sql.COME_BACK``
+reopen      of one key, by its next run           claims: ``key_sql.REOPEN_SEEN``
+            by ``retry``                          reopening: ``entry_sql.REOPEN_CHOSEN``; of keys, then
+                                                  ``entry_sql.FREE_REOPENED``
+            for another finding of a person       findings: ``key_sql.OPEN_AGAIN``
+forget      dropped: nothing was sent; or done,   deleting: ``entry_sql.DROP``
             but not in a batch
-            pruned                                deleting: ``_PRUNE``; to keep the key, ``_EMPTY``
-            without a key, told                   unkeyed: ``_REMOVE``; in a file whose event loop is
-                                                  closed, sqlite: ``_FORGET_KEYS``
-            of a key that has another write in    enqueued: ``_DELETE_REPLACED``
+            pruned                                deleting: ``entry_sql.PRUNE``; to keep the key,
+                                                  ``entry_sql.EMPTY``
+            without a key, told                   unkeyed: ``entry_sql.REMOVE``; in a file whose event
+                                                  loop is closed, sqlite:
+                                                  ``entry_sql.REMOVE_KEY_IN_FILE``
+            of a key that has another write in    enqueued: ``entry_sql.DELETE_REPLACED``
             the application's file
 ==========  ====================================  =====================================================
 
@@ -131,21 +139,22 @@ Which guards they have
 
 - What only the owner of a lane may do is refused to a process that has lost the lane.  In PostgreSQL, another
   process may take it over at any time.  So the token on the row of the lane is checked, and the row locked
-  until the commit, in ``_PUT_IN_DATABASE``, ``_PUT_BY_KEY`` and ``_CLAIM``, and in the scripts that run
-  ``_BEGIN``, ``_DIGEST``, ``_MOVE_ENTRY``, ``_MOVE_REST``, ``_MOVE_ASIDE`` and ``_COME_BACK``.
+  until the commit, in ``PUT_IN_DATABASE``, ``PUT_BY_KEY`` and ``CLAIM``, and in the scripts that run
+  ``BEGIN``, ``NOTE_DIGEST``, ``MOVE_ENTRY``, ``MOVE_REST``, ``MOVE_ASIDE`` and ``COME_BACK``.
 - In a file, the process that has the lock of the file has all lanes for as long as the file is open.  So
-  ``_PUT_IN_FILE`` only checks that the entry is open.
+  ``PUT_IN_FILE`` only checks that the entry is open.
 - A release of one key checks the token without a lock.  A process that takes over the lane at that moment
   sends nothing from it, but first moves its entries, those of keys to where any run may take them.  So the
   release does no more than that.
-- ``_REOPEN_SEEN`` compares the verdict that was seen.  ``_REMOVE`` compares only the lane, not the token: the
+- ``REOPEN_SEEN`` compares the verdict that was seen.  ``REMOVE`` compares only the lane, not the token: the
   application has the verdict already.
-- ``_PUT_IN_DATABASE`` compares the key, too, because a connection may find an older copy of the database, in
+- ``PUT_IN_DATABASE`` compares the key, too, because a connection may find an older copy of the database, in
   which a number is another entry's.  A file is compared with the one that was opened (``SameFile``).
-- ``_PUT_IN_DATABASE`` accepts an end that is stored already, because a reply may be lost.  A file answers
+- ``PUT_IN_DATABASE`` accepts an end that is stored already, because a reply may be lost.  A file answers
   always.
 - What follows from an end, in ``unheard``, ``states`` and ``counts``, is done by the same statement.  In a
-  file, by triggers (``tables``) and ``_NOTE_STATES``, because each statement of Python costs the GIL.
+  file, by triggers (``schema_sql``) and ``NOTE_STATES_IN_FILE``, because each statement of Python costs the
+  GIL.
 - Whether a claimed write may enter as in doubt is decided before the insertion; in a file, after it, in the
   same transaction (``order``).
 """

@@ -8,15 +8,10 @@ was always rolled back, so there the set may be the script's own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.entry import (
-    WRITTEN,
-    WRITTEN_NAMES,
-    Entry,
-    State,
-    written_of,
-)
+from invsvc_async.durable.entry import Entry, State, written_of
+from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.durable.store.tables import change_counts
 
 if TYPE_CHECKING:
@@ -24,34 +19,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
-
-
-# The keys of entries, and of each what a ``KnownEntry`` has.
-SELECT_KNOWN: Final = (
-    "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
-)
-# Processes that add entries by this file take numbers in turn, so that the order of numbers is that of the
-# commits.  Otherwise a lane could be read beyond the place of an entry that is committed later, and the entry
-# stay unread for a while.  (What an application's transaction enqueues may be committed later than that: see
-# ``hear`` in ``postgres``.  Claims of keys are not read by lanes.)
-# A file has one writer, which takes numbers from SQLite's own table; the row is not there before the first
-# entry.
-_NUMBERS: Final = """
-{postgres}WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('{s}entries')) AS done)
-    SELECT nextval('{s}entries_seq_seq') FROM turn CROSS JOIN generate_series(1, {arg 1 bigint})
-"""
-_NEXT_SEQ: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'entries' RETURNING seq"
-_FIRST_SEQ: Final = "{sqlite}INSERT INTO sqlite_sequence (name, seq) VALUES ('entries', $1) RETURNING seq"
-_NEW_COLUMNS: Final = ", ".join(("seq", "place", "lane", *WRITTEN_NAMES))
-_ADD: Final = f"""
-INSERT INTO {{s}}entries ({_NEW_COLUMNS}) SELECT {_NEW_COLUMNS}
-    FROM {{rows 1 seq:bigint place:bigint lane:bigint {WRITTEN}}} WHERE true
-    ON CONFLICT (key) DO NOTHING RETURNING seq
-"""
-COMMONS: Final = """
-INSERT INTO {s}commons (number, text) SELECT * FROM {rows 1 number:bigint text:text} WHERE true
-    ON CONFLICT DO NOTHING
-"""
 
 
 class KnownEntry(NamedTuple):
@@ -65,17 +32,19 @@ class KnownEntry(NamedTuple):
 
 async def known_of(store: Store, keys: Sequence[str]) -> dict[str, KnownEntry]:
     """Return what the store has under *keys*, at most 256, by key."""
-    rows = await store.rows(SELECT_KNOWN, list(keys))
+    rows = await store.rows(entry_sql.SELECT_KNOWN, list(keys))
     return {key: KnownEntry(*known) for key, *known in rows}
 
 
 def numbers(many: int) -> Script[list[int]]:
     """Return the next *many* numbers, for new entries, or as places at the end of the order."""
-    in_database = yield _NUMBERS, (many,)
+    in_database = yield entry_sql.NEXT_NUMBERS, (many,)
     if in_database:
         return [number for (number,) in in_database]
     # The statement for PostgreSQL returns nothing in a file.
-    [(last,)] = (yield _NEXT_SEQ, (many,)) or (yield _FIRST_SEQ, (many,))
+    [(last,)] = (yield entry_sql.NEXT_NUMBERS_IN_FILE, (many,)) or (
+        yield entry_sql.FIRST_NUMBERS_IN_FILE, (many,)
+    )
     return [*range(last - many + 1, last + 1)]
 
 
@@ -92,19 +61,19 @@ def add(
     journals of clients, which keep no counts.
     """
     needed = {entry.common for entry in entries if entry.common}
-    yield COMMONS, ([(number, commons[number]) for number in needed],)
+    yield entry_sql.INSERT_COMMONS, ([(number, commons[number]) for number in needed],)
     given = yield from numbers(len(entries))
     ours.update(given)
     numbered = [*zip(given, entries, strict=True)]
     rows = [(seq, seq, entry.lane, *written_of(entry)) for seq, entry in numbered]
-    new = yield _ADD, (rows,)
+    new = yield entry_sql.ADD, (rows,)
     yield from change_counts({(State.TO_DO, "", 0): len(new)})
     if len(new) == len(entries):
         return {
             entry.key: KnownEntry(seq, entry.digest, int(entry.state), None)
             for seq, entry in numbered
         }
-    found = yield SELECT_KNOWN, ([entry.key for entry in entries],)
+    found = yield entry_sql.SELECT_KNOWN, ([entry.key for entry in entries],)
     known = {key: KnownEntry(*columns) for key, *columns in found}
     # Their keys were known, and another process has deleted those entries since.
     if deleted := [entry for entry in entries if entry.key not in known]:

@@ -9,37 +9,23 @@ Who returns a secret is noted without a check.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from invsvc_async.durable.entry import (
-    ENTRY,
-    WRITTEN,
-    WRITTEN_NAMES,
-    Entry,
-    State,
-    entry_in,
-    written_of,
-)
+from invsvc_async.durable.entry import Entry, State, entry_in, written_of
 from invsvc_async.durable.store.adding import add
-from invsvc_async.durable.store.conditions import ENDED, FREED, OPEN
+from invsvc_async.durable.store.conditions import ENDED, FREED, Teller
 from invsvc_async.durable.store.lanes import (
-    LOCK_IF_OWNED,
-    LOCK_OWNER,
     check_owned,
     has_other_living_owner,
     has_silent_sender,
     note_silent_sender,
 )
-from invsvc_async.durable.store.members import dead, unowned
 from invsvc_async.durable.store.order import check_alone
-from invsvc_async.durable.store.restored import MARK_IS_OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
-from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
-from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.durable.store.statements import entry_sql, key_sql, store_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,131 +34,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.durable.store.postgres import PostgresStore
     from invsvc_async.storage.dialect import Cell, Script
-
-
-class Teller(IntEnum):
-    """
-    Who has to return the secret of a new webhook.  The statements give these numbers.
-
-    That is what ``unheard`` has in the journal of a client, with that process as ``taker``.  In batches and
-    outboxes, ``unheard`` has something else: the verdicts that nobody has acknowledged (``verdicts``).
-    """
-
-    NOBODY = 0  # it was returned, or there is none
-    LIVING = 1  # a living process has to
-    GONE = 2  # a process that is gone had to, so the secret is lost
-
-
-_TELLER: Final = (
-    f"CASE WHEN u.seq IS NULL THEN {Teller.NOBODY:d}"
-    f" WHEN {dead('u.taker')} THEN {Teller.GONE:d} ELSE {Teller.LIVING:d} END"
-)
-# An entry, the token of its lane, whether a living process has it (1 or 0), and a ``Teller``.
-_FOUND: Final = f"""
-SELECT {ENTRY}, l.owner, CASE WHEN {unowned("l.owner")} THEN 0 ELSE 1 END AS lives,
-    {_TELLER} AS teller
-FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq
-"""
-_LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
-_GIVEN: Final = f"{WRITTEN} taker:text"
-_NUMBER: Final = "nextval('{s}entries_seq_seq')"
-_WRITTEN_COLUMNS: Final = ", ".join(WRITTEN_NAMES)
-# The values of a new entry, of a row that has ``is_whole`` and ``is_next`` (below).  An entry of a thing that
-# is not next, or of which that is not known (NULL), enters as TO DO, whatever state it was given.
-_VALUES_IF_NEXT: Final = ", ".join(
-    f"CASE WHEN is_whole AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END"
-    if name == "state"
-    else name
-    for name in WRITTEN_NAMES
-)
-# PostgreSQL claims keys in one statement, which also returns the entries that were there:
-#
-#     durable makes the commit wait for the disk
-#     whole   is_whole: the database has all keys, since it was not restored from a copy.  Otherwise no write
-#             is next.  A run looks for the mark of a copy before it claims.  But this connection may be the
-#             first one to the copy: then ``connected`` of the store has set the mark since.  A run whose
-#             write is not next looks for the mark once more before it sends
-#     owned   the lane, if it is still this process's; it stays so until the commit
-#     new     what is given under keys that have no entry, if the lane is owned
-#     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries
-#             of a thing are in the order of their commits.  ``newest`` becomes the number of the new entry,
-#             and ``before`` the number that ``newest`` was; ``is_next``: see below
-#     made    the inserted entries; none under a key for which another process was faster
-#     told    who has to return the secrets of webhooks that they create
-#
-# A write is next (``order``) if ``before`` is 0: its row of states is new, so no write to the thing is known.
-# Or if ``before`` is an entry of this lane that was applied; that may be read as of the statement's start,
-# because it stays so.  ``before`` is NULL if the row was there but named no claim: something else has made
-# it, or a retry has removed the name.  Then ``is_next`` is NULL, too, and counts as no.
-_CLAIM: Final = f"""
-WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
-whole AS (SELECT NOT EXISTS ({MARK_IS_OPEN}) AS is_whole),
-owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
-new AS MATERIALIZED (
-    SELECT owned.id, given.* FROM durable CROSS JOIN owned CROSS JOIN {{rows 2 {_GIVEN}}}
-    WHERE NOT EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE e.key = given.key)
-), line AS (
-    INSERT INTO {{s}}states AS s (thing, place, newest, before)
-    SELECT thing, 0, {_NUMBER}, 0 FROM new WHERE thing IS NOT NULL ORDER BY thing
-    ON CONFLICT (thing) DO UPDATE SET before = s.newest, newest = {_NUMBER}
-    RETURNING thing, newest, before = 0 OR EXISTS (
-        SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict = '{Verdict.APPLIED}'
-    ) AS is_next
-), made AS (
-    INSERT INTO {{s}}entries (seq, place, lane, {_WRITTEN_COLUMNS})
-    SELECT number, number, id, {_VALUES_IF_NEXT}
-    FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
-        CROSS JOIN whole
-    ON CONFLICT (key) DO NOTHING RETURNING seq, key
-), told AS (
-    INSERT INTO {{s}}unheard (seq, taker)
-    SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_GIVEN}}} USING (key) WHERE given.taker IS NOT NULL
-)
-SELECT given.key, made.seq, is_whole AND (given.thing IS NULL OR is_next), found
-FROM whole CROSS JOIN {{rows 2 {_GIVEN}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
-    LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
-"""
-# In a file, entries that were inserted as being sent, but are not next (``order``), become TO DO in the same
-# transaction.  A place in ``states`` is the number of an entry, unless a forced retry has given it: then no
-# entry is found, and the new one is not next.
-_NOT_NEXT: Final = f"""
-UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
-    EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.{OPEN} AND o.seq <> e.seq)
-    OR EXISTS (SELECT 1 FROM {{s}}entries AS u WHERE u.thing = e.thing AND u.verdict = '{Verdict.UNKNOWN}')
-    OR EXISTS (SELECT 1 FROM {{s}}states AS s WHERE s.thing = e.thing AND NOT EXISTS (
-        SELECT 1 FROM {{s}}entries WHERE seq = s.place AND lane = $2 AND verdict = '{Verdict.APPLIED}'
-    ))
-) RETURNING seq
-"""
-_SET_TELLER: Final = """
-INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
-    ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
-"""
-_MOVE_ENTRY: Final = f"""
-UPDATE {{s}}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND {OPEN} RETURNING seq
-"""
-_WAS_MOVED: Final = (
-    f"SELECT seq FROM {{s}}entries WHERE seq = $1 AND lane = $2 AND {OPEN}"
-)
-_REOPEN_SEEN: Final = f"""
-UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
-    WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
-"""
-_DIGEST: Final = (
-    f"UPDATE {{s}}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND {OPEN}"
-)
-_IF_OWNED: Final = f"""
-WHERE key = $1 AND lane = $2 AND {OPEN}
-    AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
-"""
-RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_IF_OWNED}"
-_RELEASE_UNSENT: Final = (
-    f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_IF_OWNED}"
-)
-_HAS_KEY: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
-_IN_DOUBT_IN_LANES: Final = (
-    f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
-)
 
 
 class Claimed(NamedTuple):
@@ -257,7 +118,9 @@ async def _claim_in_database(
 ) -> dict[str, Claim]:
     rows = [(*written_of(entry), taker) for entry, taker in given]
     await store.store_commons()
-    found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
+    found = await store.rows(
+        key_sql.CLAIM, store.silence, rows, lane.number, lane.token
+    )
     claims: dict[str, Claim] = {}
     for key, seq, is_next, row in found:
         if seq is not None:
@@ -279,8 +142,9 @@ def _insert(
     known = yield from add(entries, commons, ours=ours)
     made = {key: seq for key, (seq, *_) in known.items() if seq in ours}
     not_next: set[int] = set()
-    if made and any(entry.thing is not None for entry, _ in given):
-        rows = yield _NOT_NEXT, ([*made.values()], lane.number)
+    has_things = any(entry.thing is not None for entry, _ in given)
+    if made and has_things:
+        rows = yield key_sql.NOT_NEXT, ([*made.values()], lane.number)
         not_next = {seq for (seq,) in rows}
     tellers = [
         (made[entry.key], taker)
@@ -288,12 +152,12 @@ def _insert(
         if taker and entry.key in made
     ]
     if tellers:
-        yield _SET_TELLER, (tellers,)
+        yield key_sql.SET_TELLER, (tellers,)
     claims: dict[str, Claim] = {
         key: Claimed(seq, seq not in not_next) for key, seq in made.items()
     }
     if others := known.keys() - made:
-        for row in (yield _LOOK, (silence, [*others])):
+        for row in (yield key_sql.LOOK, (silence, [*others])):
             seen = _seen_in(row, lane.token)
             claims[seen.entry.key] = seen
     return claims
@@ -301,7 +165,7 @@ def _insert(
 
 async def is_owned(store: Store, lane: OwnedLane) -> bool:
     """Return whether this process still owns *lane*."""
-    return bool(await store.rows(LOCK_IF_OWNED, lane.number, lane.token))
+    return bool(await store.rows(store_sql.LOCK_LANE_IF_OWNED, lane.number, lane.token))
 
 
 # --- looking
@@ -313,29 +177,30 @@ async def look(store: Store, key: str, mine: str | None = None) -> Seen | None:
 
     One in the lane of the token *mine* is not held: the process that asks has no other run of it.
     """
-    rows = await store.rows(_LOOK, store.silence, [key])
-    return _seen_in(rows[0], mine) if rows else None
+    rows = await store.rows(key_sql.LOOK, store.silence, [key])
+    if not rows:
+        return None
+    return _seen_in(rows[0], mine)
 
 
 async def is_there(store: Store, key: str) -> bool:
     """Return whether *key* has an entry."""
-    return bool(await store.rows(_HAS_KEY, key))
+    return bool(await store.rows(key_sql.HAS_KEY, key))
 
 
 async def released_in_doubt(store: Store) -> list[Entry]:
     """Return the entries of keys that no process has and that may have been sent, oldest first."""
-    return await store.entries(f"{_IN_DOUBT_IN_LANES} ORDER BY e.seq", [FREED, ENDED])
+    return await store.entries(key_sql.RELEASED_IN_DOUBT, [FREED, ENDED])
 
 
 async def load_common_of(store: Store, entry: Entry) -> None:
     """Load the common part of the intent of *entry*, which another process has stored."""
-    await store.entries(
-        "e.seq = $1", entry.seq
-    )  # To select an entry loads what it lacks.
+    # To select an entry loads what it lacks.
+    await store.entries(entry_sql.OF_NUMBER, entry.seq)
 
 
 def _seen_in(row: Sequence[Cell], mine: str | None) -> Seen:
-    """Return what *row* of ``_FOUND`` shows; what is in the lane of the token *mine* is not held."""
+    """Return what *row* of ``key_sql.LOOK`` shows; what is in the lane of the token *mine* is not held."""
     *fields, owner, lives, teller = row
     entry = entry_in(fields)
     if entry.state is State.DONE:
@@ -366,15 +231,15 @@ def _take(
 ) -> Script[Taken | None]:
     seq, before = entry.seq, entry.lane
     yield from check_owned(mine)
-    lanes = yield LOCK_OWNER, (before,)
+    lanes = yield store_sql.LOCK_LANE, (before,)
     owner = lanes[0][0] if lanes else None
     if (yield from has_other_living_owner(owner, mine.token, silence)):
         return None
     if to == mine.number:
         yield from check_alone(entry, entry.state, silence)
-    moved = yield _MOVE_ENTRY, (seq, before, to)
+    moved = yield key_sql.MOVE_ENTRY, (seq, before, to)
     if not moved:  # An earlier try may have moved it, and its reply was lost.
-        moved = yield _WAS_MOVED, (seq, to)
+        moved = yield key_sql.WAS_MOVED, (seq, to)
     if not moved:
         return None
     # A lane that is there without an owner was released by its process, which is done with it.  ``FREED`` has
@@ -403,7 +268,7 @@ async def reopen_seen(store: Store, entry: Entry, state: State, lane: int) -> bo
 def _reopen_seen(entry: Entry, state: State, lane: int, silence: float) -> Script[bool]:
     yield from check_alone(entry, state, silence)
     values = entry.seq, entry.verdict, entry.done_at, int(state), lane
-    return bool((yield _REOPEN_SEEN, values))
+    return bool((yield key_sql.REOPEN_SEEN, values))
 
 
 async def release(
@@ -414,7 +279,7 @@ async def release(
 
     One that *is_unsent*, although it was inserted as one that is being sent, becomes TO DO.
     """
-    text = _RELEASE_UNSENT if is_unsent else RELEASE
+    text = key_sql.RELEASE_UNSENT if is_unsent else key_sql.RELEASE
     await store.rows(text, key, lane.number, lane.token)
 
 
@@ -430,14 +295,14 @@ async def note_digest(store: Store, seq: int, lane: OwnedLane, digest: str) -> N
 
 def _note_digest(seq: int, lane: OwnedLane, digest: str) -> Script[None]:
     yield from check_owned(lane)
-    yield _DIGEST, (seq, lane.number, digest)
+    yield key_sql.NOTE_DIGEST, (seq, lane.number, digest)
 
 
 async def note_taker(store: Store, seq: int, taker: str) -> None:
     """Note that the process of the token *taker* returns the secret of a new webhook."""
-    await store.rows(_SET_TELLER, [(seq, taker)])
+    await store.rows(key_sql.SET_TELLER, [(seq, taker)])
 
 
 async def note_heard(store: Store, seq: int) -> None:
     """Note that the secret of a new webhook was returned."""
-    await store.rows(DELETE_UNHEARD, [seq])
+    await store.rows(entry_sql.DELETE_UNHEARD, [seq])

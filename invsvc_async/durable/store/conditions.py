@@ -1,5 +1,7 @@
 """
-What the columns of an entry say, as the conditions that statements share; the states are in ``__init__``.
+What the columns of an entry say, as the conditions that statements share; and the numbers that they give.
+
+The states are in ``__init__``.
 
 Each stands after the name of a row: ``e.{OPEN}``.  Migrations repeat the texts, because a migration that was
 released never changes.
@@ -18,6 +20,7 @@ a number n   the entry is in the lane n: the owner of that lane sends it, or set
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
 
 from invsvc_async.durable.entry import State
@@ -44,6 +47,27 @@ ASIDE: Final = "lane < -1"
 NOT_ASIDE: Final = "lane >= -1"
 
 
+class Teller(IntEnum):
+    """
+    Who has to return the secret of a new webhook.  The statements give these numbers.
+
+    That is what ``unheard`` has in the journal of a client, with that process as ``taker``.  In batches and
+    outboxes, ``unheard`` has something else: the verdicts that nobody has acknowledged (``verdicts``).
+    """
+
+    NOBODY = 0  # it was returned, or there is none
+    LIVING = 1  # a living process has to
+    GONE = 2  # a process that is gone had to, so the secret is lost
+
+
+class WaitsFor(IntEnum):
+    """Which other open writes to its thing a write waits for.  The statements are given these numbers."""
+
+    EARLIER = 0
+    EARLIER_AND_SENT = 1  # a create: for later ones that may have been sent, too
+    SENT = 2  # a create that may have been sent itself
+
+
 def aside_of(lane: int) -> int:
     """Return the lane where writes of *lane* wait for their time."""
     return -1 - lane
@@ -51,7 +75,9 @@ def aside_of(lane: int) -> int:
 
 def lane_of(lane: int) -> int:
     """Return the lane whose owner sends what is in *lane*, which may be one aside."""
-    return -1 - lane if is_aside(lane) else lane
+    if is_aside(lane):
+        return -1 - lane
+    return lane
 
 
 def is_aside(lane: int) -> bool:

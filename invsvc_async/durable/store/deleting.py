@@ -8,53 +8,21 @@ what it has deleted, and the next run looks which of that is gone, so was not ro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in, is_same_row
+from invsvc_async.durable.entry import Entry, State, entry_in, is_same_row
 from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.store.conditions import is_aside, lane_of
 from invsvc_async.durable.store.due import make_due_again
 from invsvc_async.durable.store.restored import marked
+from invsvc_async.durable.store.statements import entry_sql, store_sql
 from invsvc_async.durable.store.tables import change_counts
-from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
-from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import MOST, Script, not_found, slices
-from invsvc_async.writes.noted import NOTED_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from invsvc_async.durable.store.opening import Store
-
-
-_DROP: Final = "DELETE FROM {s}entries WHERE seq = $1"
-# Entries that were done before $1 (epoch ms), but not UNKNOWN ones, nor emptied ones.  Unless $2 is 1, only
-# those whose verdicts were acknowledged; in the journal of a client, those whose secrets were returned.
-_OLD: Final = f"""
-e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
-    AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL)
-    AND ({{arg 2 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
-"""
-_FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
-_STILL_OLD: Final = (
-    f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
-)
-_PRUNE: Final = f"DELETE FROM {{s}}entries AS e {_STILL_OLD}"
-_NOTHING_NOTED: Final = ", ".join(f"{name} = NULL" for name in NOTED_NAMES)
-_EMPTY: Final = f"""
-UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL, {_NOTHING_NOTED} {_STILL_OLD}
-"""
-# What a pruned write left of its thing goes, too.  The place stays: it says who is overtaken.
-_EMPTY_STATES: Final = """
-UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
-    FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
-"""
-# The locks wait for an earlier run that the server has not ended yet.
-_IS_THERE: Final = "SELECT 1 FROM {s}entries WHERE seq = $1 {update}"
-_NOT_PRUNED: Final = """
-SELECT seq FROM {s}entries WHERE seq {any 1 bigint} AND (intent IS NOT NULL OR outcome IS NOT NULL)
-    ORDER BY seq {update}
-"""
 
 
 class Dropped(NamedTuple):
@@ -74,19 +42,20 @@ def may_drop(
     entries of the copy.  With *done*, one that has a verdict may be deleted, too.  With *seen*, only if it is
     still as it was seen.
     """
-    found = yield (
-        f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}",
-        (key,),
-    )
+    found = yield entry_sql.LOCK_OF_KEY, (key,)
     if not found:
         return None
     entry = entry_in(found[0])
     if seen is not None and not is_same_row(entry, seen):
         return None
     if entry.state is State.DONE:
-        return entry if done else None
+        if done:
+            return entry
+        return None
     is_of_copy = entry.seq <= (yield from marked()).through
-    return None if is_of_copy or may_be_sent(entry) else entry
+    if is_of_copy or may_be_sent(entry):
+        return None
+    return entry
 
 
 def drop(
@@ -100,17 +69,17 @@ def drop(
 
     If an earlier run has deleted it, the key may be that of another write by now, which stays.
     """
-    yield "SELECT {durably}", ()
+    yield store_sql.COMMIT_DURABLY, ()
     for earlier in tried:
-        if not (yield _IS_THERE, (earlier.seq,)):
+        if not (yield entry_sql.LOCK_NUMBER, (earlier.seq,)):
             return earlier
     entry = yield from may_drop(key, done=done, seen=seen)
     if entry is None:
         return None
     # Only batches count their entries, and what is dropped from a batch has no verdict.
     yield from change_counts({(State.TO_DO, "", 0): -1})
-    yield _DROP, (entry.seq,)
-    yield DELETE_UNHEARD, ([entry.seq],)
+    yield entry_sql.DROP, (entry.seq,)
+    yield entry_sql.DELETE_UNHEARD, ([entry.seq],)
     dropped = Dropped(entry.seq, None)
     if is_aside(entry.lane):
         yield from make_due_again(entry.thing, entry.place)
@@ -127,7 +96,9 @@ async def old_entries(
 
     They were done before the time *before* (epoch ms).
     """
-    rows = await store.rows(_FIND_OLD, before, int(unacknowledged), after, last)
+    rows = await store.rows(
+        entry_sql.FIND_OLD, before, int(unacknowledged), after, last
+    )
     return [(seq, key) for seq, key in rows]
 
 
@@ -145,13 +116,14 @@ def prune(
     With *empties*, as in a batch, their keys, digests and verdicts stay.  Only batches count entries, so no
     count changes.
     """
-    gone = yield from not_found(tried, _NOT_PRUNED)
+    statement = entry_sql.EMPTY if empties else entry_sql.PRUNE
+    gone = yield from not_found(tried, entry_sql.LOCK_NOT_PRUNED)
     for some in slices(seqs, MOST):
-        rows = yield _EMPTY if empties else _PRUNE, (before, int(unacknowledged), some)
+        rows = yield statement, (before, int(unacknowledged), some)
         if things := [(thing, place) for _, thing, place in rows if thing is not None]:
-            yield _EMPTY_STATES, (things,)
+            yield entry_sql.EMPTY_STATES, (things,)
         if rows:
-            yield DELETE_UNHEARD, ([seq for seq, *_ in rows],)
+            yield entry_sql.DELETE_UNHEARD, ([seq for seq, *_ in rows],)
         gone.update(seq for seq, *_ in rows)
     tried |= gone
     return gone

@@ -25,15 +25,8 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from invsvc_async.durable.entry import State
-from invsvc_async.durable.store.conditions import (
-    ASIDE,
-    IN_LANE,
-    OPEN,
-    aside_of,
-    lane_of,
-    open_aside,
-)
+from invsvc_async.durable.store.conditions import aside_of, lane_of
+from invsvc_async.durable.store.statements import entry_sql, store_sql
 from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
@@ -46,60 +39,6 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # entries that one transaction moves
-# Whether the entry *e* comes behind one to the same thing that is aside.
-IS_BEHIND: Final = f"""
-EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {open_aside("w")})
-"""
-# Of each of these lanes aside: when its next entry is due; and the time of the database (s).
-_NEXT_DUE: Final = f"""
-SELECT given.lane, (
-    SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {open_aside("w")}
-    ORDER BY w.due_at LIMIT 1
-), {{now}} FROM {{rows 1 lane:bigint}}
-"""
-_LOCK_OWNERS: Final = (
-    "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {share}"
-)
-_COME_BACK: Final = f"""
-UPDATE {{s}}entries SET lane = $2 WHERE lane = $1 AND seq IN (
-    SELECT w.seq FROM {{s}}entries AS w WHERE w.lane = $1 AND {open_aside("w")} AND w.due_at <= $3
-    ORDER BY w.due_at, w.place LIMIT {{arg 4 bigint}}
-) RETURNING place
-"""
-# When the first of the waiting entries before each entry comes back; NULL if none waits any more.  FOR SHARE
-# waits for a transaction that drops it.
-_FIRST_BEFORE: Final = f"""
-SELECT e.seq, e.lane, (
-    SELECT w.due_at FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {open_aside("w")}
-    ORDER BY w.place LIMIT 1 {{share}}
-) FROM {{s}}entries AS e WHERE e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN}
-"""
-_MOVE_ASIDE: Final = """
-UPDATE {s}entries AS e SET lane = given.lane, due_at = given.due_at
-    FROM {rows 1 seq:bigint lane:bigint due_at:bigint} WHERE e.seq = given.seq
-"""
-# What was behind a waiting entry that is gone comes back at once, to be looked at; but what has a time of its
-# own comes back then.
-_MAKE_DUE: Final = f"""
-UPDATE {{s}}entries AS w SET due_at = coalesce(w.not_before, 0)
-    WHERE w.thing = $1 AND w.place > $2 AND {open_aside("w")}
-"""
-# The times of new entries, which were inserted aside.
-_NOTE_TIMES: Final = f"""
-UPDATE {{s}}entries AS e SET not_before = given.not_before, due_at = given.not_before
-    FROM {{rows 1 key:text not_before:bigint}}
-    WHERE e.key = given.key AND e.{ASIDE} AND e.due_at IS NULL AND e.state = {State.TO_DO:d}
-"""
-_FIRST_WAITING: Final = f"""
-e.lane {{any 1 bigint}} AND {open_aside("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
-"""
-_COUNT_WAITING: Final = f"""
-SELECT count(*), min(due_at) FROM (
-    SELECT w.due_at FROM {{s}}entries AS w
-        WHERE w.lane {{any 1 bigint}} AND {open_aside("w")} AND w.due_at > {{now}} * 1000
-        LIMIT {{arg 2 bigint}}
-) AS chosen
-"""
 
 
 class Due(NamedTuple):
@@ -140,7 +79,9 @@ async def _waiting_in(
     """Return when the next entry of each of *lanes* is due, and the time by which that counts (epoch ms)."""
     if not lanes:
         return {}, 0.0
-    rows = await store.rows(_NEXT_DUE, [(aside_of(number),) for number in lanes])
+    rows = await store.rows(
+        entry_sql.NEXT_DUE, [(aside_of(number),) for number in lanes]
+    )
     found = {lane_of(aside): due_at for aside, due_at, _ in rows if due_at is not None}
     # A file has no clock but that of this process: ``time.time``, as in ``done_at``.
     now = rows[0][2] if store.is_shared else time.time()
@@ -158,7 +99,7 @@ def _bring_back(lanes: Sequence[OwnedLane], now: float) -> Script[dict[int, int]
     before: dict[int, int] = {}
     for number in sorted(owned):
         values = aside_of(number), number, int(now), ceil(_AT_ONCE / len(owned))
-        places = [place for (place,) in (yield _COME_BACK, values)]
+        places = [place for (place,) in (yield entry_sql.COME_BACK, values)]
         if places:
             before[number] = min(places) - 1
     return before
@@ -166,7 +107,9 @@ def _bring_back(lanes: Sequence[OwnedLane], now: float) -> Script[dict[int, int]
 
 def _still_owned(lanes: Collection[OwnedLane]) -> Script[set[int]]:
     """Return which of *lanes* are still owned; they stay so until the commit."""
-    owners = dict((yield _LOCK_OWNERS, ([lane.number for lane in lanes],)))
+    owners = dict(
+        (yield store_sql.LOCK_LANES_IN_SHARE, ([lane.number for lane in lanes],))
+    )
     return {lane.number for lane in lanes if owners.get(lane.number) == lane.token}
 
 
@@ -180,36 +123,36 @@ async def move_aside(
 def _move_aside(seqs: Sequence[int], lanes: Collection[OwnedLane]) -> Script[None]:
     owned = yield from _still_owned(lanes)
     for some in slices(seqs, MOST):
-        found = yield _FIRST_BEFORE, (some,)
+        found = yield entry_sql.FIRST_BEFORE, (some,)
         moved = [
             (seq, aside_of(lane), due_at)
             for seq, lane, due_at in found
             if due_at is not None and lane in owned
         ]
         if moved:
-            yield _MOVE_ASIDE, (moved,)
+            yield entry_sql.MOVE_ASIDE, (moved,)
 
 
 def make_due_again(thing: str | None, place: int) -> Script[None]:
     """Make writes to *thing* due that were behind *place*, where a waiting write was deleted."""
     if thing is not None:
-        yield _MAKE_DUE, (thing, place)
+        yield entry_sql.MAKE_DUE, (thing, place)
 
 
 def note_times(new: Sequence[Entry]) -> Script[None]:
     """Note the times of *new* entries that have a time, and were inserted aside."""
     if times := [(e.key, e.not_before) for e in new if e.not_before is not None]:
-        yield _NOTE_TIMES, (times,)
+        yield entry_sql.NOTE_TIMES, (times,)
 
 
 async def first(store: Store, lanes: int, limit: int) -> list[Entry]:
     """Return the first entries that are aside, in the store with so many *lanes*."""
-    return await store.entries(_FIRST_WAITING, _all_aside(lanes), limit)
+    return await store.entries(entry_sql.FIRST_WAITING, _all_aside(lanes), limit)
 
 
 async def count(store: Store, lanes: int, most: int) -> NotDue:
     """Count the entries whose time has not come, in the store with so many *lanes*, up to *most*."""
-    [(many, at)] = await store.rows(_COUNT_WAITING, _all_aside(lanes), most)
+    [(many, at)] = await store.rows(entry_sql.COUNT_WAITING, _all_aside(lanes), most)
     return NotDue(int(many), at)
 
 

@@ -7,18 +7,19 @@ they insert rows in the application's own file (``application_table``), which ar
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from hashlib import blake2b
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec.structs import asdict, replace
 
-from invsvc_async.durable.entry import WRITTEN, WRITTEN_NAMES, State, written_of
+from invsvc_async.durable.entry import WRITTEN_NAMES, State, written_of
 from invsvc_async.durable.records import verdict_of_lost
-from invsvc_async.durable.store.adding import SELECT_KNOWN, add
+from invsvc_async.durable.store.adding import add
 from invsvc_async.durable.store.conditions import aside_of
 from invsvc_async.durable.store.due import note_times
+from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.storage.dialect import Cell
 
 if TYPE_CHECKING:
@@ -30,57 +31,6 @@ if TYPE_CHECKING:
 
 
 Statement: TypeAlias = tuple[str, tuple[Cell, ...]]  # and its values
-
-# The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
-# thing are numbered in the order in which their transactions commit.  Each part selects from the one before
-# (``notified`` from ``first``, ``numbered`` from it), which makes PostgreSQL run them in this order.
-_INSERT: Final = """
-WITH first AS MATERIALIZED ({lock}),
-notified AS MATERIALIZED (SELECT pg_notify(CAST($1 AS text), CAST($2 AS text)) AS done FROM first),
-numbered AS MATERIALIZED (
-    SELECT nextval('{schema}.entries_seq_seq') AS number FROM notified WHERE notified.done IS NOT NULL
-)
-INSERT INTO {schema}.entries (seq, place, lane, {names})
-SELECT number, number, CAST($3 AS bigint), {values} FROM numbered ON CONFLICT (key) DO NOTHING RETURNING seq
-"""
-_COLUMNS: Final = f"{WRITTEN} not_before:bigint due_at:bigint".split()
-_TYPES: Final = {
-    name: kind for name, _, kind in (each.partition(":") for each in _COLUMNS)
-}
-_WITH_LOCK: Final = "SELECT pg_advisory_xact_lock(CAST($4 AS bigint)) AS done"
-# A write that has no thing waits for no other.  The parameter of the lock has to be in the statement all the
-# same.
-_WITHOUT_LOCK: Final = "SELECT CAST($4 AS bigint) AS done"
-_THINGS: Final = (
-    "SELECT thing FROM {s}entries WHERE key {any 1 text} AND thing IS NOT NULL"
-)
-_GET_LOCK_TIMEOUT: Final = "SELECT current_setting('lock_timeout')"
-_SET_LOCK_TIMEOUT: Final = "SELECT set_config('lock_timeout', $1, true)"
-_LOCK_THINGS: Final = (
-    "SELECT pg_advisory_xact_lock(given.lock) FROM {rows 1 lock:bigint}"
-)
-# Selects those of the columns $3 that the tables lack, and inserts only if they lack none.  In one statement,
-# because each is a round trip of the application.
-_COMMON: Final = """
-WITH lacking AS (
-    SELECT needed FROM unnest(string_to_array(CAST($3 AS text), ' ')) AS given (needed) WHERE NOT EXISTS (
-        SELECT 1 FROM pg_attribute
-        WHERE attrelid = CAST('{schema}.entries' AS regclass) AND attname = given.needed
-    )
-), stored AS (
-    INSERT INTO {schema}.commons (number, text)
-    SELECT CAST($1 AS bigint), CAST($2 AS text) WHERE NOT EXISTS (SELECT 1 FROM lacking)
-    ON CONFLICT DO NOTHING
-)
-SELECT needed FROM lacking
-"""
-_COMPARED: Final = "SELECT digest = CAST($2 AS text) FROM {schema}.entries WHERE key = CAST($1 AS text)"
-_NUMBERS_OF_KEYS: Final = "SELECT seq FROM {s}entries WHERE key {any 1 text}"
-_FORGET_VERDICTS: Final = f"DELETE FROM {{s}}unheard WHERE seq IN ({_NUMBERS_OF_KEYS})"
-_END_LOST: Final = """
-UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE key {any 5 text}
-"""
-_DELETE_REPLACED: Final = "DELETE FROM {s}entries WHERE key {any 1 text}"
 
 
 class TakenIn(NamedTuple):
@@ -122,7 +72,7 @@ def insert_into(schema: str, new: Entry, lane: int) -> Statement:
     if new.not_before is not None:
         lane = aside_of(lane)
         given |= {"not_before": new.not_before, "due_at": new.not_before}
-    text = _insert_text(schema, (*given,), is_alone=new.thing is None)
+    text = entry_sql.enqueue(schema, (*given,), is_alone=new.thing is None)
     lock = _lock_of(schema, new.thing)
     return text, (schema, str(lane), lane, lock, *given.values())
 
@@ -138,12 +88,12 @@ def lock_things(schema: str, keys: Sequence[str]) -> Script[None]:
     other, PostgreSQL may end the transaction.  If the wait takes too long, the script fails, and is run
     again.
     """
-    things = yield _THINGS, (keys,)
+    things = yield entry_sql.THINGS_OF_KEYS, (keys,)
     if locks := sorted({_lock_of(schema, thing) for (thing,) in things}):
-        [(before,)] = yield _GET_LOCK_TIMEOUT, ()
-        yield _SET_LOCK_TIMEOUT, ("300ms",)
-        yield _LOCK_THINGS, ([(lock,) for lock in locks],)
-        yield _SET_LOCK_TIMEOUT, (before,)
+        [(before,)] = yield entry_sql.GET_LOCK_TIMEOUT, ()
+        yield entry_sql.SET_LOCK_TIMEOUT, ("300ms",)
+        yield entry_sql.LOCK_THINGS, ([(lock,) for lock in locks],)
+        yield entry_sql.SET_LOCK_TIMEOUT, (before,)
 
 
 def _lock_of(schema: str, thing: str | None) -> int:
@@ -151,22 +101,9 @@ def _lock_of(schema: str, thing: str | None) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-@cache
-def _insert_text(schema: str, names: tuple[str, ...], *, is_alone: bool) -> str:
-    """Return the statement that inserts the columns *names* of a write, which *is_alone* without a thing."""
-    # The first four parameters are the channel, what it is told, the lane, and the lock.
-    values = (f"CAST(${at} AS {_TYPES[name]})" for at, name in enumerate(names, 5))
-    return _INSERT.format(
-        schema=schema,
-        lock=_WITHOUT_LOCK if is_alone else _WITH_LOCK,
-        names=", ".join(names),
-        values=", ".join(values),
-    )
-
-
 def compared_in(schema: str, new: Entry) -> Statement:
     """Build the statement that selects whether the entry of the key of *new* is the same write."""
-    return _COMPARED.format(schema=schema), (new.key, new.digest)
+    return entry_sql.COMPARE_ENQUEUED.format(schema=schema), (new.key, new.digest)
 
 
 def common_into(schema: str, new: Entry, text: str) -> Statement:
@@ -176,7 +113,7 @@ def common_into(schema: str, new: Entry, text: str) -> Statement:
     It selects the names of the columns that *new* needs and the tables lack: then, nothing is stored.
     """
     needed = " ".join(later_columns_of(new))
-    return _COMMON.format(schema=schema), (new.common, text, needed)
+    return entry_sql.ENQUEUE_COMMON.format(schema=schema), (new.common, text, needed)
 
 
 # --- from the application's file, in SQLite
@@ -196,29 +133,29 @@ async def take_in(store: Store, new: Sequence[Entry]) -> TakenIn:
 
 def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn]:
     digests = {row.key: row.digest for row in new}
-    there = yield SELECT_KNOWN, ([*digests],)
+    there = yield entry_sql.SELECT_KNOWN, ([*digests],)
     others = {
         key: state for key, _, digest, state, _ in there if digest != digests[key]
     }
     blocking = {key for key, state in others.items() if state != State.DONE}
     taken = [*takewhile(lambda row: row.key not in blocking, new)]
     if replaced := [row.key for row in taken if row.key in others]:
-        yield _FORGET_VERDICTS, (replaced,)
-        yield _DELETE_REPLACED, (replaced,)
+        yield entry_sql.DELETE_UNHEARD_OF_KEYS, (replaced,)
+        yield entry_sql.DELETE_REPLACED, (replaced,)
     numbers: set[int] = set()
     if taken:
         yield from add([_placed(row) for row in taken], commons, ours=numbers)
         yield from note_times(taken)
-    return TakenIn(
-        many=len(taken),
-        before=min(numbers) - 1 if numbers else None,
-        has_times=any(row.not_before is not None for row in taken),
-    )
+    before = min(numbers) - 1 if numbers else None
+    has_times = any(row.not_before is not None for row in taken)
+    return TakenIn(many=len(taken), before=before, has_times=has_times)
 
 
 def _placed(row: Entry) -> Entry:
     """Return the entry of *row*, beside its lane if it is not to be sent before a time."""
-    return row if row.not_before is None else replace(row, lane=aside_of(row.lane))
+    if row.not_before is None:
+        return row
+    return replace(row, lane=aside_of(row.lane))
 
 
 async def end_lost(store: Store, moved: Sequence[Entry]) -> None:
@@ -227,9 +164,11 @@ async def end_lost(store: Store, moved: Sequence[Entry]) -> None:
 
 
 def _end_lost(moved: Sequence[Entry]) -> Script[None]:
-    known = {key for key, *_ in (yield SELECT_KNOWN, ([row.key for row in moved],))}
+    known = {
+        key for key, *_ in (yield entry_sql.SELECT_KNOWN, ([row.key for row in moved],))
+    }
     if lost := [row for row in moved if row.key not in known]:
         yield from add(lost, {}, ours=set())
         ended = verdict_of_lost(lost[0])  # It says the same of each.
         values = int(State.DONE), ended.verdict, ended.outcome, ended.done_at
-        yield _END_LOST, (*values, [row.key for row in lost])
+        yield entry_sql.END_LOST, (*values, [row.key for row in lost])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from invsvc_async.durable.store.statements import store_sql
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.storage.dialect import in_parts
 
@@ -17,26 +18,9 @@ if TYPE_CHECKING:
     from invsvc_async.transport.client_core import ClientCore
 
 
-SET: Final = """
-INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
-"""
-_SET_FIRST: Final = (
-    "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
-)
-_GET: Final = "SELECT value FROM {s}facts WHERE name = $1"
-_OF: Final = "SELECT name, value FROM {s}facts WHERE name {any 1 text}"
-_BEGINNING: Final = (
-    "SELECT name, value FROM {s}facts WHERE name LIKE {arg 1 text} || '%'"
-)
-_DELETE_FACT: Final = "DELETE FROM {s}facts WHERE name = $1"
-SELECT_LOCKED: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
-# The fact of a file that says which process gives the verdicts of what is sent now.
-TAKER: Final = "taker"
-
-
 async def now_of(store: Store) -> float:
     """Return the time by the clock of *store*, in seconds; that of a file is this machine's."""
-    return float((await store.rows("SELECT {now}"))[0][0])
+    return float((await store.rows(store_sql.NOW))[0][0])
 
 
 class Facts:
@@ -50,9 +34,12 @@ class Facts:
     async def get(self, name: str, new: str | None = None) -> str | None:
         """Return the fact *name*; if it is unknown, set it to *new* first, unless *new* is ``None``."""
         if new is not None:
-            await self._store.rows(_SET_FIRST, name, new)
-        found = await self._store.rows(_GET, name)
-        return found[0][0] if found else None
+            await self._store.rows(store_sql.SET_NEW_FACT, name, new)
+        found = await self._store.rows(store_sql.GET_FACT, name)
+        if not found:
+            return None
+        value: str = found[0][0]
+        return value
 
     async def check_client(
         self, core: ClientCore, what: str, *, same_mode: bool, reading: bool = False
@@ -74,7 +61,9 @@ class Facts:
             )
         mine = core.credential.fingerprint(core.base_url)
         begun_with = await self.get("credential", None if reading else mine)
-        if None not in (mine, begun_with) and mine != begun_with and not same_mode:
+        are_known = None not in (mine, begun_with)
+        is_another = are_known and mine != begun_with
+        if is_another and not same_mode:
             raise InvalidRequestError(
                 f"client: this {what} was begun with another credential",
                 hint="If this one has the same team and mode, pass same_mode=True (invsvc: --same-mode).",
@@ -82,11 +71,13 @@ class Facts:
 
     async def beginning(self, prefix: str) -> dict[str, str]:
         """Return the facts whose names begin with *prefix*."""
-        return dict(await self._store.rows(_BEGINNING, prefix))
+        return dict(await self._store.rows(store_sql.FACTS_BEGINNING_WITH, prefix))
 
     async def of(self, names: Iterable[str]) -> dict[str, str]:
         """Return the facts called *names*, as far as there are such."""
-        return dict(await in_parts(partial(self._store.rows, _OF), [*names]))
+        return dict(
+            await in_parts(partial(self._store.rows, store_sql.FACTS_CALLED), [*names])
+        )
 
     def put(self, name: str, value: str | None) -> asyncio.Task[None]:
         """
@@ -95,7 +86,9 @@ class Facts:
         Changes are stored in their order.  The returned task need not be awaited: it raises no errors.  If
         the store is closed or away, the change is lost.
         """
-        change = (_DELETE_FACT, name) if value is None else (SET, name, value)
+        change: tuple[str, ...] = store_sql.DELETE_FACT, name
+        if value is not None:
+            change = store_sql.SET_FACT, name, value
         self._changing = asyncio.create_task(self._change(change, self._changing))
         return self._changing
 

@@ -10,22 +10,15 @@ that is rejected, because the entry is done; but not what it stores by a key tha
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.durable.entry import (
-    CHANGING,
-    ENTRY,
-    SET_CHANGING,
-    State,
-    columns_of,
-    entry_in,
-)
+from invsvc_async.durable.entry import State, columns_of, entry_in
 from invsvc_async.durable.store.conditions import is_aside
 from invsvc_async.durable.store.due import make_due_again
-from invsvc_async.durable.store.lanes import LOCK_OWNER, has_other_living_owner
+from invsvc_async.durable.store.lanes import has_other_living_owner
+from invsvc_async.durable.store.statements import entry_sql, key_sql, store_sql
 from invsvc_async.durable.store.tables import move_count
-from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
@@ -38,34 +31,6 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-_NOW: Final = "SELECT {ms}"
-_LOCK_ENTRY: Final = (
-    f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
-)
-# An entry that is done already may get another end.  It is opened first, so that in a file all that follows
-# from an end, by triggers, follows from this one, too.
-_OPEN_AGAIN: Final = f"""
-UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
-    WHERE seq = $1
-"""
-# An entry of a key leaves its lane: otherwise the next claim would take the write for one that the process of
-# the lane has applied (``_CLAIM``, ``_NOT_NEXT``).
-_STORE_FINDING: Final = f"""
-UPDATE {{s}}entries AS e SET lane = given.lane, {SET_CHANGING}
-    FROM {{rows 1 seq:bigint lane:bigint {CHANGING}}}
-    WHERE e.seq = given.seq
-"""
-_NOTE_UNHEARD: Final = (
-    "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
-)
-# The stored state of the thing may be what a later write left, or this one: from now on, it is not known.
-_PERHAPS_CHANGED: Final = """
-INSERT INTO {s}states AS s (thing, place) VALUES ($1, $2) ON CONFLICT (thing) DO UPDATE SET
-    place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
-    team = NULL, state = NULL, stamp = NULL
-"""
-
-
 class InPlace(NamedTuple):
     """An entry with a person's finding; *is_new*: no earlier try has stored it."""
 
@@ -75,8 +40,10 @@ class InPlace(NamedTuple):
 
 async def entry_of(store: Store, key: str) -> Entry | None:
     """Return the entry of *key*."""
-    found = await store.entries("e.key = $1", key)
-    return found[0] if found else None
+    found = await store.entries(entry_sql.OF_KEY, key)
+    if not found:
+        return None
+    return found[0]
 
 
 async def store_finding(
@@ -121,16 +88,16 @@ def _store(putting: Script[InPlace], *, has_results: bool) -> Script[str]:
     *has_results* is whether verdicts are given to the application.  From the journal of a client, it gets
     them by the keys.
     """
-    yield "SELECT {durably}", ()
+    yield store_sql.COMMIT_DURABLY, ()
     entry, is_new = yield from putting
     if not is_new:  # What follows was stored, too, and may have changed since.
         return str(entry.outcome)
     if has_results:
-        yield _NOTE_UNHEARD, (entry.seq,)
+        yield key_sql.NOTE_UNHEARD, (entry.seq,)
     is_create = kind_of_write(BY_NAME[entry.operation]).creates
     has_changed_thing = entry.thing is not None and not is_create
     if entry.verdict == Verdict.APPLIED and has_changed_thing:
-        yield _PERHAPS_CHANGED, (entry.thing, entry.place)
+        yield key_sql.PERHAPS_CHANGED, (entry.thing, entry.place)
     return str(entry.outcome)
 
 
@@ -149,9 +116,9 @@ def _put_in_place(
     The arguments are those of ``store_finding``.
     """
     # What is aside, or released, is in no lane that has an owner.
-    lanes = yield LOCK_OWNER, (seen.lane,)
+    lanes = yield store_sql.LOCK_LANE, (seen.lane,)
     owner = lanes[0][0] if lanes else None
-    rows = yield _LOCK_ENTRY, (seen.seq,)
+    rows = yield key_sql.LOCK_ENTRY, (seen.seq,)
     if not rows:
         raise changed_meanwhile(called)
     *fields, flags = rows[0]
@@ -163,11 +130,11 @@ def _put_in_place(
     is_open = seen.state is not State.DONE
     if is_open and (yield from has_other_living_owner(owner, mine, silence)):
         raise _is_alive(called)
-    [(now,)] = yield _NOW, ()
+    [(now,)] = yield store_sql.NOW_MS, ()
     entry = make(int(now))
-    yield DELETE_UNHEARD, ([seen.seq],)
-    yield _OPEN_AGAIN, (seen.seq,)
-    yield _STORE_FINDING, ([(entry.seq, entry.lane, *columns_of(entry))],)
+    yield entry_sql.DELETE_UNHEARD, ([seen.seq],)
+    yield key_sql.OPEN_AGAIN, (seen.seq,)
+    yield key_sql.STORE_FINDING, ([(entry.seq, entry.lane, *columns_of(entry))],)
     before = int(seen.state), seen.verdict or "", int(flags)
     after = int(entry.state), str(entry.verdict), entry.flags
     yield from move_count(before, after)

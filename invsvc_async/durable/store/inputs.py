@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.store.adding import KnownEntry, add
-from invsvc_async.durable.store.facts import SET
-from invsvc_async.durable.store.members import dead_member
+from invsvc_async.durable.store.fact_names import INPUT
+from invsvc_async.durable.store.statements import store_sql
 from invsvc_async.storage.dialect import MOST, not_found, slices
 
 if TYPE_CHECKING:
@@ -17,38 +17,6 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-# For each input that is being read there is a fact, named after the process that reads it; its value is when
-# that was begun (s).
-_INPUT: Final = "input "
-_INPUTS: Final = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
-_NOTE_INPUT: Final = """
-INSERT INTO {s}facts (name, value) VALUES ($1, CAST({now} AS text)) ON CONFLICT (name) DO NOTHING
-"""
-# Whether an input was begun before the time $2.  If its time is in the future, it was begun before the
-# database's clock was set back, so before $2, unless $2 is in the future, too.
-_IS_BEGUN_BEFORE: Final = """
-        CAST(f.value AS float8) <= {arg 2 float8}
-        OR CAST(f.value AS float8) > {now} AND {arg 2 float8} <= {now}"""
-# Such inputs of processes that are gone, or silent.
-_OF_DEAD: Final = f"""
-SELECT f.name FROM {{s}}facts AS f
-    WHERE f.name LIKE '{_INPUT}%' AND ({_IS_BEGUN_BEFORE})
-    AND {dead_member(f"substr(f.name, {len(_INPUT) + 1})")}
-"""
-_FORGET_INPUTS: Final = "DELETE FROM {s}facts WHERE name {any 1 text}"
-# The lock waits for an earlier run that the server has not ended yet.
-_STILL_THERE: Final = (
-    "SELECT name FROM {s}facts WHERE name {any 1 text} ORDER BY name {update}"
-)
-# Processes that gave no sign of life since $2, and do not count as dead yet.  A sign of life in the future
-# was given before the database's clock was set back.
-_UNDECIDED: Final = f"""
-SELECT m.name FROM {{s}}members AS m
-    WHERE (m.seen < {{arg 2 float8}} OR m.seen > {{now}}) AND m.sends >= 0 AND m.name <> $3
-    AND NOT {dead_member("m.name")} AND (
-        EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
-        OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{_INPUT}' || m.name)) LIMIT 1
-"""
 FOREVER: Final = 1e300  # a time (s) that all inputs were begun before
 
 
@@ -76,33 +44,32 @@ async def add_part(
     ours: set[int] = set()
 
     def script() -> Script[dict[str, KnownEntry]]:
-        known = (
-            (yield from add(entries, store.commons.texts, ours=ours)) if entries else {}
-        )
+        known: dict[str, KnownEntry] = {}
+        if entries:
+            known = yield from add(entries, store.commons.texts, ours=ours)
         are_same = all(known[entry.key].digest == entry.digest for entry in entries)
         # How far the file was read is not stored past another write under a known key: the next run has to
         # meet it again, and to refuse it, too.
         if checkpoint is not None and are_same:
-            yield SET, (checkpoint_fact, checkpoint)
+            yield store_sql.SET_FACT, (checkpoint_fact, checkpoint)
         # With each part: another process may have closed the input meanwhile (``close_of_dead``).
-        yield _NOTE_INPUT, (f"{_INPUT}{reader}",)
+        yield store_sql.NOTE_INPUT, (f"{INPUT}{reader}",)
         return known
 
     found = await store.run(script)
-    return Added(
-        new={key: known.seq for key, known in found.items() if known.seq in ours},
-        others={key: known for key, known in found.items() if known.seq not in ours},
-    )
+    new = {key: known.seq for key, known in found.items() if known.seq in ours}
+    others = {key: known for key, known in found.items() if known.seq not in ours}
+    return Added(new, others)
 
 
 async def begin(store: Store, reader: str) -> None:
     """Note that the process *reader* reads an input, unless that is noted."""
-    await store.rows(_NOTE_INPUT, f"{_INPUT}{reader}")
+    await store.rows(store_sql.NOTE_INPUT, f"{INPUT}{reader}")
 
 
 async def end(store: Store, reader: str) -> None:
     """Note that *reader* has read its input to the end."""
-    await store.rows(_FORGET_INPUTS, [f"{_INPUT}{reader}"])
+    await store.rows(store_sql.DELETE_INPUTS, [f"{INPUT}{reader}"])
 
 
 async def close_of_dead(store: Store, before: float) -> int:
@@ -115,10 +82,13 @@ async def close_of_dead(store: Store, before: float) -> int:
     tried: set[str] = set()
 
     def script() -> Script[int]:
-        closed = yield from not_found(tried, _STILL_THERE)
-        names = [name for (name,) in (yield _OF_DEAD, (store.silence, before))]
+        closed = yield from not_found(tried, store_sql.LOCK_INPUTS)
+        names = [
+            name
+            for (name,) in (yield store_sql.INPUTS_OF_DEAD, (store.silence, before))
+        ]
         for some in slices(names, MOST):
-            yield _FORGET_INPUTS, (some,)
+            yield store_sql.DELETE_INPUTS, (some,)
         closed.update(names)
         tried.update(names)
         return len(closed)
@@ -132,9 +102,11 @@ async def is_undecided(store: Store, since: float, name: str) -> bool:
 
     One that has neither results nor an input does not matter.
     """
-    return bool(await store.rows(_UNDECIDED, store.silence, since, name))
+    return bool(
+        await store.rows(store_sql.UNDECIDED_MEMBERS, store.silence, since, name)
+    )
 
 
 async def count(store: Store) -> int:
     """Count the inputs that were begun and not read to their end."""
-    return int((await store.rows(_INPUTS))[0][0])
+    return int((await store.rows(store_sql.COUNT_INPUTS))[0][0])

@@ -18,72 +18,19 @@ looks again at all entries behind one that another process has.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.store.conditions import ENDED, FREED, KEYED, OPEN, UNKEYED
-from invsvc_async.durable.store.facts import SET, TAKER
-from invsvc_async.durable.store.members import living, member_of, unowned
+from invsvc_async.durable.store.conditions import ENDED, FREED
+from invsvc_async.durable.store.fact_names import TAKER
+from invsvc_async.durable.store.members import living, member_of
+from invsvc_async.durable.store.statements import store_sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
-
-
-# Several transactions of the owner may have this lock at once.  Who takes or ends the lane waits for them.
-LOCK_IF_OWNED: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
-_NEW_LANE: Final = (
-    "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
-)
-LOCK_OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
-_OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
-# Lanes without a living owner, of a credential: ``%`` stands for any.
-_FREE_LANES: Final = f"""
-SELECT id, owner FROM {{s}}lanes AS l WHERE ({unowned("l.owner")}) AND credential LIKE $3
-    ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
-"""
-# What an earlier try has taken, whose reply was lost.
-_UNANSWERED: Final = (
-    "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}"
-)
-_TAKE_LANES: Final = """
-UPDATE {s}lanes AS l SET owner = given.token
-FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
-"""
-# When a lane or an entry of this store was last taken from a process that was only silent.  That process may
-# have a request under way for ``_LONGEST_REQUEST``.  Until then no lane counts as free (``TakenLane``): its
-# entries may be of that process, although a later owner has released the lane.
-_NOTE_SILENT: Final = """
-INSERT INTO {s}facts (name, value) VALUES ('silent', CAST({now} AS text))
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value
-"""
-_LONGEST_REQUEST: Final = 3600  # s
-_WAS_SILENT: Final = f"""
-SELECT 1 FROM {{s}}facts WHERE name = 'silent' AND {{now}} < CAST(value AS float8) + {_LONGEST_REQUEST}
-"""
-_RELEASE_LANES: Final = "UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}"
-_LOCK_TO_END: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}"
-_HAS_OPEN: Final = f"SELECT 1 FROM {{s}}entries WHERE lane = $1 AND {OPEN} LIMIT 1"
-_FREE_OWN: Final = "UPDATE {s}lanes SET owner = NULL WHERE id = $1"
-_DELETE_OWN: Final = "DELETE FROM {s}lanes WHERE id = $1"
-# What was in lanes that were taken over is moved.
-_LOCK_ALL: Final = (
-    "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {update}"
-)
-_MOVE_KEYED: Final = f"""
-UPDATE {{s}}entries SET lane = $2
-WHERE lane {{any 1 bigint}} AND {OPEN} AND {KEYED}
-"""
-# What is left in a lane after that.
-_MOVE_REST: Final = (
-    f"UPDATE {{s}}entries SET lane = $2 WHERE lane {{any 1 bigint}} AND {OPEN}"
-)
-_DELETE_ALL: Final = "DELETE FROM {s}lanes WHERE id {any 1 bigint}"
-_OPEN_IN: Final = f"""
-SELECT key, state FROM {{s}}entries WHERE lane = $1 AND {OPEN} AND {UNKEYED} ORDER BY seq
-"""
 
 
 class OwnedLane(Protocol):
@@ -117,7 +64,7 @@ def lost_lane() -> LostLaneError:
 
 def check_owned(lane: OwnedLane) -> Script[None]:
     """Raise LostLaneError if *lane* belongs to another process; else this one keeps it until the commit."""
-    if not (yield LOCK_IF_OWNED, (lane.number, lane.token)):
+    if not (yield store_sql.LOCK_LANE_IF_OWNED, (lane.number, lane.token)):
         raise lost_lane()
 
 
@@ -138,7 +85,7 @@ def take_lanes(
     *tokens*: this script may have been run already.
     *taker* is the token of the process that gives the verdicts of what it sends, if it does.
     """
-    rows = yield _FREE_LANES, (silence, most, credential)
+    rows = yield store_sql.LOCK_FREE_LANES, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
     # This process lives, even if it seems silent because the database's clock was set ahead.
     alive.add(member_of(tokens))
@@ -151,13 +98,13 @@ def take_lanes(
     }
     # What earlier tries have taken belongs to this process; whether it was free is not known any more.
     for earlier in unanswered:
-        for (lane,) in (yield _UNANSWERED, (earlier,)):
+        for (lane,) in (yield store_sql.LOCK_LANES_OF_TRY, (earlier,)):
             taken[lane] = False
     if taken:
-        yield _TAKE_LANES, ([(lane, f"{tokens}{lane}") for lane in taken],)
+        yield store_sql.TAKE_LANES, ([(lane, f"{tokens}{lane}") for lane in taken],)
     # PostgreSQL gets the taker with each put; in a file, the trigger that notes a verdict reads this fact.
     if taken and taker is not None:
-        yield f"{{sqlite}}{SET}", (TAKER, taker)
+        yield store_sql.SET_FACT_OF_FILE, (TAKER, taker)
     if any(owner is not None for lane, owner in rows if lane in taken):
         yield from note_silent_sender()
     return taken
@@ -165,30 +112,30 @@ def take_lanes(
 
 def note_silent_sender() -> Script[None]:
     """Note, at the end of a transaction, that something was taken from a process that may be only silent."""
-    yield _NOTE_SILENT, ()
+    yield store_sql.NOTE_SILENT, ()
 
 
 def has_silent_sender() -> Script[bool]:
     """Return whether a process from which something was taken may still have a request under way."""
-    return bool((yield _WAS_SILENT, ()))
+    return bool((yield store_sql.WAS_SILENT, ()))
 
 
 def new_lane(token: str, credential: str) -> Script[int]:
     """Make a lane that belongs to *token*."""
     # An earlier try may have made it, and its reply was lost.
-    found = yield _OF_TOKEN, (token,)
-    [(lane,)] = found or (yield _NEW_LANE, (token, credential))
+    found = yield store_sql.LANE_OF_TOKEN, (token,)
+    [(lane,)] = found or (yield store_sql.INSERT_LANE, (token, credential))
     return int(lane)
 
 
 def end_lane(number: int, token: str) -> Script[None]:
     """Delete the lane of a process that ends, or release the lane if it has open entries."""
-    if not (yield _LOCK_TO_END, (number, token)):
+    if not (yield store_sql.LOCK_LANE_TO_END, (number, token)):
         return
-    if (yield _HAS_OPEN, (number,)):
-        yield _FREE_OWN, (number,)
+    if (yield store_sql.HAS_OPEN_IN_LANE, (number,)):
+        yield store_sql.FREE_LANE, (number,)
     else:
-        yield _DELETE_OWN, (number,)
+        yield store_sql.DELETE_LANE, (number,)
 
 
 def has_other_living_owner(
@@ -219,7 +166,7 @@ async def move_entries(
 def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str, bool]]:
     free = {lane.number for lane in taken if lane.was_free}
     tokens = {lane.number: lane.token for lane in (*taken, to)}
-    owners = dict((yield _LOCK_ALL, ([*tokens],)))
+    owners = dict((yield store_sql.LOCK_LANES, ([*tokens],)))
     if owners.get(to.number) != to.token:
         raise lost_lane()
     ours = sorted(
@@ -229,15 +176,15 @@ def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str,
     )
     of_ended = free.intersection(ours)
     of_silent = {*ours} - free
-    yield _MOVE_KEYED, (sorted(of_ended), ENDED)
-    yield _MOVE_KEYED, (sorted(of_silent), FREED)
+    yield store_sql.MOVE_KEYED, (sorted(of_ended), ENDED)
+    yield store_sql.MOVE_KEYED, (sorted(of_silent), FREED)
     # What is left in those lanes has keys that clients made up.
-    yield _MOVE_REST, (ours, to.number)
-    yield _DELETE_ALL, (ours,)
-    rows = yield _OPEN_IN, (to.number,)
+    yield store_sql.MOVE_REST, (ours, to.number)
+    yield store_sql.DELETE_LANES, (ours,)
+    rows = yield store_sql.UNKEYED_IN_LANE, (to.number,)
     return {key: state == State.DONE for key, state in rows}
 
 
 async def release_lanes(store: Store, tokens: list[str]) -> None:
     """Release the lanes that *tokens* own."""
-    await store.rows(_RELEASE_LANES, tokens)
+    await store.rows(store_sql.RELEASE_LANES, tokens)

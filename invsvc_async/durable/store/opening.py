@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
 from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.statements import store_sql
 from invsvc_async.durable.store.tables import Opening
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import is_postgres
@@ -32,8 +33,6 @@ LANES: Final = 64  # of a batch or an outbox in a database; one in a file has on
 # The tables by which files of these kinds are recognised.
 _OF_OUTBOX: Final = "invsvc_outbox"  # in the file of an application
 _OF_EVENTS: Final = "delivery"
-_TABLE_NAMES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
-_KIND: Final = "SELECT value FROM facts WHERE name = 'kind'"
 
 
 def store_at(
@@ -51,7 +50,8 @@ def store_at(
     """
     if not is_postgres(str(place)):
         store = file_at(place, kind, **how)
-        if (how.get("reading") or not create) and not store.path.exists():
+        has_to_exist = how.get("reading") or not create
+        if has_to_exist and not store.path.exists():
             raise JournalError(
                 f"journal {place}: the file does not exist. Check the path."
             )
@@ -71,14 +71,11 @@ def file_at(path: str | Path, kind: str, **how: bool) -> SqliteStore:
 
 
 def _opening(kind: str, lanes: int, **how: bool) -> Opening:
-    # In the journal of a client, each process makes a lane of its own, and nobody is asked about a copy.
-    is_journal = kind == "journal"
+    if kind == "journal":
+        # Each process makes a lane of its own, and nobody is asked about a copy.
+        return Opening(kind, lanes=0, run_by=None, **how)
     return Opening(
-        kind,
-        lanes=0 if is_journal else lanes,
-        counted=kind == "batch",
-        run_by=None if is_journal else f"the {kind}",
-        **how,
+        kind, lanes=lanes, counted=kind == "batch", run_by=f"the {kind}", **how
     )
 
 
@@ -123,14 +120,16 @@ def kind_of_file(path: Path) -> str | None:
 
 
 def _kind_in(connection: sqlite3.Connection) -> str | None:
-    names = {name for (name,) in connection.execute(_TABLE_NAMES)}
+    names = {name for (name,) in connection.execute(store_sql.TABLES_IN_FILE)}
     if _OF_OUTBOX in names:
         return "outbox"
     if "facts" not in names:
         return None
     if _OF_EVENTS in names:
         return "events"
-    found = connection.execute(_KIND).fetchone()
+    found = connection.execute(store_sql.KIND_OF_FILE).fetchone()
     kind = None if found is None else str(found[0])
     # "outbox" is the kind of the journal beside an application's file.  Commands are given that file instead.
-    return kind if kind in {"batch", "journal"} else None
+    if kind in {"batch", "journal"}:
+        return kind
+    return None

@@ -38,13 +38,13 @@ comes before it.  Two things have to be sure for that:
 
 ``claims`` decides that in each database by what is cheap there:
 
-- PostgreSQL (``line`` in ``_CLAIM``): no write to the thing is known, or the one that was claimed just before
-  was applied, and is in the lane of this process.  To be sent, that one was next itself, or ``begin`` let it.
-  So it has waited for every earlier write that a living process has.  The others it *passed over*, and they
-  are overtaken by it: those that were not sent, and those that may have been sent, but that it could not
-  settle (*passed* of ``begin``).
-- A file (``_NOT_NEXT``): no other write to the thing is open or UNKNOWN; and none had an effect, or the last
-  one that may have had one was applied, and is in the lane of this process.
+- PostgreSQL (``line`` in ``key_sql.CLAIM``): no write to the thing is known, or the one that was claimed just
+  before was applied, and is in the lane of this process.  To be sent, that one was next itself, or ``begin``
+  let it.  So it has waited for every earlier write that a living process has.  The others it *passed over*,
+  and they are overtaken by it: those that were not sent, and those that may have been sent, but that it could
+  not settle (*passed* of ``begin``).
+- A file (``key_sql.NOT_NEXT``): no other write to the thing is open or UNKNOWN; and none had an effect, or
+  the last one that may have had one was applied, and is in the lane of this process.
 
 Each condition is enough, so the answers may differ.  If the write before has passed over one that is still
 open or UNKNOWN, a file says no, and PostgreSQL may say yes.  If the write before has ended without an effect,
@@ -54,23 +54,15 @@ that has a thing always asks, since it waits for later creates, too (``durable/k
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum, auto
+from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.entry import (
-    CHANGING,
-    SET_CHANGING,
-    AnotherInDoubtError,
-    State,
-    columns_of,
-)
-from invsvc_async.durable.store.adding import COMMONS
-from invsvc_async.durable.store.conditions import OPEN
+from invsvc_async.durable.entry import AnotherInDoubtError, State, columns_of
+from invsvc_async.durable.store.conditions import WaitsFor
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
-from invsvc_async.durable.store.members import owned
-from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE, is_created
+from invsvc_async.durable.store.statements import entry_sql, key_sql, store_sql
+from invsvc_async.reconcile.kinds import is_created
 from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
@@ -80,103 +72,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.lanes import OwnedLane
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
-
-
-class WaitsFor(IntEnum):
-    """Which other open writes to its thing a write waits for."""
-
-    EARLIER = 0
-    EARLIER_AND_SENT = 1  # a create: for later ones that may have been sent, too
-    SENT = 2  # a create that may have been sent itself
-
-
-# Whether a write to the thing $1 after the place $2 is being sent.
-_ONE_IS_BEING_SENT: Final = f"""
-EXISTS (
-    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND {OPEN}
-        AND state = {State.SENDING:d}
-)
-"""
-# Whether one may have had an effect.  Of those that are done, ``states`` has the place of the last one.
-_IS_OVERTAKEN: Final = f"""
-EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR {_ONE_IS_BEING_SENT}
-"""
-_NO_CREATE: Final = " AND ".join(
-    f"thing NOT LIKE '{each}%'" for each in PREFIXES_OF_ALIKE
-)
-# The last place of each thing at which a write is being sent, which is no create.
-_IN_FLIGHT: Final = f"""
-SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND {OPEN}
-    AND state = {State.SENDING:d} AND {_NO_CREATE} GROUP BY thing
-"""
-_KEYS_BEFORE: Final = f"""
-SELECT key FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place < $2 ORDER BY place LIMIT 100
-"""
-_OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
-_UNKNOWN_BESIDE: Final = f"""
-SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.UNKNOWN}' AND seq <> $2
-"""
-
-
-def _comes_before(row: str, *, place: str, own: str, waits_for: str) -> str:
-    """
-    Return the condition that the open entry *row* comes before the entry *own* at *place*, to the same thing.
-
-    *waits_for* is ``WaitsFor`` as a number.
-    """
-    is_earlier = f"{row}place < {place}"
-    is_other_sent = f"{row}state = {State.SENDING:d} AND {row}seq <> {own}"
-    return (
-        f"({waits_for} < {WaitsFor.SENT:d} AND {is_earlier})"
-        f" OR ({waits_for} > {WaitsFor.EARLIER:d} AND {is_other_sent})"
-    )
-
-
-# Of the writes that this one waits for, the first above the place $3, up to which others were passed over
-# already; and what is known of the thing.
-_AHEAD: Final = f"""
-SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, {_ONE_IS_BEING_SENT}, EXISTS (
-    SELECT 1 FROM {{s}}entries AS e WHERE e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4
-), s.place, s.team, s.state, s.stamp
-FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
-    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place > $3 AND (
-        {_comes_before("", place="$2", own="$4", waits_for="{arg 5 smallint}")}
-    ) ORDER BY place LIMIT 1
-) AS earlier ON true
-"""
-# Whether one of the writes that come before has to be waited for: a living process has it; or it may have
-# been sent, and is none of those that were passed over.  (AND binds before OR.  ``any`` of an empty list may
-# be NULL, hence IS NOT TRUE.)
-_HAS_TO_WAIT: Final = f"""
-SELECT EXISTS (
-    SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
-    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND (
-        {_comes_before("e.", place="$3", own="$5", waits_for="{arg 6 smallint}")}
-    ) AND (
-        {owned("l.owner")}
-        OR e.state = {State.SENDING:d} AND (e.seq {{any 4 bigint}}) IS NOT TRUE
-    )
-)
-"""
-# Whether a living process has another write to the thing that may have been sent.
-_ANOTHER_IS_HELD: Final = f"""
-SELECT EXISTS (
-    SELECT 1 FROM {{s}}entries AS e JOIN {{s}}lanes AS l ON l.id = e.lane
-    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND e.state = {State.SENDING:d} AND e.seq <> $3
-        AND {owned("l.owner")}
-)
-"""
-# The row is there: the claim of a key makes it (``line`` in ``_CLAIM``).  In a file nothing has to be locked.
-_LOCK_THING: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
-_BEGIN: Final = f"""
-UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigint {CHANGING}}}
-    WHERE e.seq = given.number AND e.lane = given.at AND e.{OPEN} RETURNING seq
-"""
-# Whether _BEGIN has stored this intent as being sent before, by a transaction whose reply was lost.
-_HAS_BEGUN: Final = f"""
-SELECT EXISTS (SELECT 1 FROM {{s}}entries
-    WHERE seq = $1 AND lane = $2 AND {OPEN} AND state = {State.SENDING:d} AND intent = {{arg 3 text}})
-"""
 
 
 class UnknownVerdict(NamedTuple):
@@ -222,14 +117,16 @@ async def ahead_of(
 
     Those up to the place *after* were passed over already.
     """
-    rows = await store.rows(_AHEAD, thing, place, after, own, int(waits_for))
+    rows = await store.rows(key_sql.AHEAD, thing, place, after, own, int(waits_for))
     [(key, earlier, overtaken, being_sent, unknown, last, *left)] = rows
-    may_be_overtaken = waits_for is WaitsFor.EARLIER
+    if waits_for is not WaitsFor.EARLIER:  # It creates, so nothing overtakes it.
+        overtaken = False
+        being_sent = False
     return Ahead(
         key,
         earlier or 0,
-        bool(overtaken) and may_be_overtaken,
-        bool(being_sent) and may_be_overtaken,
+        bool(overtaken),
+        bool(being_sent),
         bool(unknown),
         last or 0,
         *left,
@@ -239,34 +136,35 @@ async def ahead_of(
 async def unknown_beside(store: Store, thing: str, own: int) -> list[UnknownVerdict]:
     """Return the verdicts UNKNOWN of the writes to *thing*, but for the one with the number *own*."""
     return [
-        UnknownVerdict(*row) for row in await store.rows(_UNKNOWN_BESIDE, thing, own)
+        UnknownVerdict(*row)
+        for row in await store.rows(key_sql.UNKNOWN_BESIDE, thing, own)
     ]
 
 
 async def entries_at(store: Store, seqs: Sequence[int]) -> list[Entry]:
     """Return the entries with the numbers *seqs*."""
-    return await store.entries("e.seq {any 1 bigint}", seqs)
+    return await store.entries(entry_sql.OF_NUMBERS, seqs)
 
 
 async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
     """Return the entries of *things* with the verdict UNKNOWN."""
-    where = f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}"
-    return await in_parts(partial(store.entries, where), things)
+    ask = partial(store.entries, key_sql.UNKNOWN_OF_THINGS)
+    return await in_parts(ask, things)
 
 
 async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
     """Return the last place of each of *things* at which a write is being sent that is no create."""
-    return dict(await in_parts(partial(store.rows, _IN_FLIGHT), things))
+    return dict(await in_parts(partial(store.rows, key_sql.IN_FLIGHT), things))
 
 
 async def keys_before(store: Store, thing: str | None, place: int) -> list[str]:
     """Return the keys of the first writes to *thing* before *place* that are not done."""
-    return [key for (key,) in await store.rows(_KEYS_BEFORE, thing, place)]
+    return [key for (key,) in await store.rows(key_sql.KEYS_BEFORE, thing, place)]
 
 
 async def is_overtaken(store: Store, thing: str, place: int) -> bool:
     """Return whether a write to *thing* that is later than *place* was sent."""
-    [(found,)] = await store.rows(_OVERTAKEN, thing, place)
+    [(found,)] = await store.rows(key_sql.OVERTAKEN, thing, place)
     return bool(found)
 
 
@@ -301,18 +199,18 @@ def _begin(
     passed: Sequence[int],
     waits_for: WaitsFor,
 ) -> Script[Turn]:
-    yield "SELECT {durably}", ()
+    yield store_sql.COMMIT_DURABLY, ()
     yield from check_owned(lane)
-    yield _LOCK_THING, (entry.thing,)
+    yield key_sql.LOCK_THING, (entry.thing,)
     turn = yield from _turn_of(entry, silence, passed, waits_for)
     if turn is not Turn.BEGUN:
         # An earlier run of this script may have stored the send, and only its reply was lost.  Since then, a
         # living process may have taken over a write that comes before.
         as_stored = (entry.seq, lane.number, entry.intent)
-        [(has_begun,)] = yield _HAS_BEGUN, as_stored
+        [(has_begun,)] = yield key_sql.HAS_BEGUN, as_stored
         return Turn.BEGUN if has_begun else turn
-    yield COMMONS, (common,)
-    begun = yield _BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)
+    yield entry_sql.INSERT_COMMONS, (common,)
+    begun = yield key_sql.BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)
     if not begun:
         raise lost_lane()
     return Turn.BEGUN
@@ -323,12 +221,14 @@ def _turn_of(
 ) -> Script[Turn]:
     """Find whether *entry* may be sent, by the other writes to its thing."""
     if waits_for is WaitsFor.EARLIER:
-        [(overtaken,)] = yield _OVERTAKEN, (entry.thing, entry.place)
+        [(overtaken,)] = yield key_sql.OVERTAKEN, (entry.thing, entry.place)
         if overtaken:
             return Turn.OVERTAKEN
     asked = (silence, entry.thing, entry.place, passed, entry.seq, int(waits_for))
-    [(has_to_wait,)] = yield _HAS_TO_WAIT, asked
-    return Turn.WAITS if has_to_wait else Turn.BEGUN
+    [(has_to_wait,)] = yield key_sql.HAS_TO_WAIT, asked
+    if has_to_wait:
+        return Turn.WAITS
+    return Turn.BEGUN
 
 
 def check_alone(entry: Entry, state: State, silence: float) -> Script[None]:
@@ -342,8 +242,8 @@ def check_alone(entry: Entry, state: State, silence: float) -> Script[None]:
     """
     if state is not State.SENDING or not is_created(entry.thing):
         return
-    yield _LOCK_THING, (entry.thing,)
-    [(is_held,)] = yield _ANOTHER_IS_HELD, (silence, entry.thing, entry.seq)
+    yield key_sql.LOCK_THING, (entry.thing,)
+    [(is_held,)] = yield key_sql.ANOTHER_IS_HELD, (silence, entry.thing, entry.seq)
     if is_held:
         raise AnotherInDoubtError(
             "another webhook of the URL is being created. Nothing was sent."

@@ -12,24 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
-from invsvc_async.durable.entry import (
-    ENTRY,
-    Entry,
-    LostLaneError,
-    entry_in,
-)
+from invsvc_async.durable.entry import Entry, LostLaneError, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.store.adding import COMMONS
-from invsvc_async.durable.store.conditions import IN_LANE, OPEN
-from invsvc_async.durable.store.due import IS_BEHIND
-from invsvc_async.durable.store.facts import SELECT_LOCKED, SET
 from invsvc_async.durable.store.members import living_members
-from invsvc_async.durable.store.puts import (
-    Put,
-    last_puts,
-    put_by_key,
-    put_in_database,
-)
+from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_database
 from invsvc_async.durable.store.restored import (
     SETTLED,
     PlaceError,
@@ -38,13 +24,8 @@ from invsvc_async.durable.store.restored import (
     wrong_with_place,
 )
 from invsvc_async.durable.store.schemas import StoreSchemas, dialect_in
-from invsvc_async.durable.store.tables import (
-    Opening,
-    check,
-    create,
-    is_old,
-    upgrade,
-)
+from invsvc_async.durable.store.statements import entry_sql, store_sql
+from invsvc_async.durable.store.tables import Opening, check, create, is_old, upgrade
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.postgres_pool import (
@@ -80,35 +61,10 @@ _LONGEST_UPGRADE = 3600.0  # s, for all of them
 # It changes tables that transactions of the application may be using; others wait behind it.
 _SHORT_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
 _MAY_NOT = "42501"  # SQLSTATE: the role does not own the tables, or may not create any
-_CREDENTIAL = (
-    "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
-)
 
 
-def _next_open(is_behind: str) -> str:
-    """
-    Return the statement that selects the next open entries of the lanes $1, of each after its place in $2.
-
-    Up to $4 of each lane, without the entries $3.  *is_behind* says of each entry whether it waits behind one
-    that is not due.  By lane, because the index has the order of each lane only.
-    """
-    return f"""
-SELECT e.seq, {is_behind} FROM unnest($1::bigint[], $2::bigint[]) AS l (lane, place), LATERAL (
-    SELECT seq, thing, place FROM {{s}}entries WHERE lane = l.lane AND place > l.place AND {OPEN}
-        AND seq NOT IN (SELECT unnest($3::bigint[])) ORDER BY place LIMIT $4
-) AS e
-"""
-
-
-_NEXT_OPEN = _next_open("false")
-_NEXT_OPEN_AND_BEHIND = _next_open(IS_BEHIND)
-_TELL = "SELECT pg_notify({arg 1 text}, given.what) FROM {rows 2 what:text}"
 # A fact for each place in which a copy was refused: a copy may contain the fact of an earlier one.
 _COPIED_THROUGH = "copied through at "  # and the place
-_NOTE_LAST = """
-INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 0) AS text) FROM {s}entries
-    WHERE true ON CONFLICT DO NOTHING
-"""
 
 
 class InUseError(JournalError):
@@ -221,7 +177,8 @@ class PostgresStore(Pool):
         self.version = await self._dialect.run(connection, check(self._name, self.how))
         if mine is not None and not self.how.reading:
             await connection.execute(
-                _CREDENTIAL.format(schema=self.schema), f"credential {mine}"
+                store_sql.NOTE_CREDENTIAL.format(schema=self.schema),
+                f"credential {mine}",
             )
 
     async def _check_writable(self, connection: Connection) -> None:
@@ -328,12 +285,12 @@ class PostgresStore(Pool):
         except PlaceError:
             # What is enqueued from now on cannot have been sent.
             if self.how.kind == "outbox":
-                await self.rows(_NOTE_LAST, _note(await self.run(place_of)))
+                await self.rows(
+                    store_sql.NOTE_LAST_NUMBER, _note(await self.run(place_of))
+                )
             raise
         if self._restored or self._moved:
-            await self.rows(
-                "DELETE FROM {s}facts WHERE name LIKE $1", f"{_COPIED_THROUGH}%"
-            )
+            await self.rows(store_sql.DELETE_FACTS_LIKE, f"{_COPIED_THROUGH}%")
         self._restored = self._moved = False
 
     def forget_place(self) -> None:
@@ -343,17 +300,14 @@ class PostgresStore(Pool):
     def _checked_place(self) -> Script[dict[str, str]]:
         """Return the place, and store it.  A store that counts as a copy, and may lack sends, is marked."""
         place = yield from place_of()
-        found = yield (
-            "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}",
-            (),
-        )
+        found = yield store_sql.LOCK_NOTED_PLACE, ()
         before = {name.removeprefix("place "): value for name, value in found}
         is_copy = self._is_copy(before, place)
         for name, value in place.items():
-            yield SET, (f"place {name}", value)
+            yield store_sql.SET_FACT, (f"place {name}", value)
         if is_copy:
             self.marks += 1
-            noted = yield SELECT_LOCKED, (_note(place),)
+            noted = yield store_sql.LOCK_FACT, (_note(place),)
             yield from mark_restored(int(noted[0][0]) if noted else None)
         return place
 
@@ -418,7 +372,7 @@ class PostgresStore(Pool):
 
     async def entries(self, where: str, *values: Cell) -> list[Entry]:
         """Select entries; *where* is our own text, and calls the table *e*."""
-        text = f"SELECT {ENTRY}, e.tableoid::text FROM {{s}}entries AS e WHERE {where}"
+        text = entry_sql.in_database(where)
         found = await self.rows(text, *values)
         known_table = None if self._place is None else self._place.get("entries")
         is_of_other_table = bool(found) and known_table not in (None, found[0][-1])
@@ -429,7 +383,7 @@ class PostgresStore(Pool):
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
         if self.commons.lack(made):
-            self.commons.load(await self.rows("SELECT number, text FROM {s}commons"))
+            self.commons.load(await self.rows(entry_sql.SELECT_COMMONS))
         return made
 
     async def open_in(
@@ -440,16 +394,15 @@ class PostgresStore(Pool):
 
         *places* has, by lane, the place after which to begin.
         """
-        text = _NEXT_OPEN_AND_BEHIND if self.how.kind == "outbox" else _NEXT_OPEN
+        text = entry_sql.NEXT_OPEN
+        if self.how.kind == "outbox":  # In others, nothing waits for its time.
+            text = entry_sql.NEXT_OPEN_AND_BEHIND
         asked = [*places], [*places.values()], list(held), each
         while True:
             rows = await self.rows(text, *asked)
             if not rows:
                 return []
-            found = await self.entries(
-                f"e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN} ORDER BY e.place",
-                [seq for seq, _ in rows],
-            )
+            found = await self.entries(entry_sql.STILL_OPEN, [seq for seq, _ in rows])
             if len(found) == len(rows):
                 break
             # some were dropped, ended or moved meanwhile, so others are next
@@ -465,7 +418,7 @@ class PostgresStore(Pool):
     async def tell(self, *what: str) -> None:
         """Notify those that listen, in all processes."""
         if what:
-            await self.rows(_TELL, self.schema, [(each,) for each in what])
+            await self.rows(store_sql.NOTIFY, self.schema, [(each,) for each in what])
 
     async def hear(self, woken: Callable[[str], None]) -> None:
         """
@@ -586,7 +539,7 @@ class PostgresStore(Pool):
     async def store_commons(self) -> None:
         """Store the common parts of intents that the database may not have yet."""
         if fresh := self.commons.fresh():
-            await self.rows(COMMONS, fresh)
+            await self.rows(entry_sql.INSERT_COMMONS, fresh)
             self.commons.stored.update(number for number, _ in fresh)
 
 

@@ -18,9 +18,8 @@ import msgspec
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.adding import numbers
-from invsvc_async.durable.store.conditions import FREED, KEYED, NOT_APPLIED
+from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.durable.store.tables import change_counts
-from invsvc_async.durable.store.verdicts import DELETE_UNHEARD
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -28,30 +27,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Script
 
-
-_MAY_REOPEN: Final = f"""
-SELECT e.seq, e.key, e.lane, e.done_at, e.verdict, e.intent, e.flags FROM {{s}}entries AS e
-    WHERE e.key {{any 1 text}} AND e.verdict {{any 2 text}} AND e.state = {State.DONE:d}
-    AND e.{NOT_APPLIED} AND e.intent IS NOT NULL ORDER BY e.seq {{update}}
-"""
-# The lock waits for an earlier run that the server has not ended yet.
-_LOCK_DONE_AT: Final = (
-    "SELECT seq, done_at FROM {s}entries WHERE seq {any 1 bigint} ORDER BY seq {update}"
-)
-_REOPEN_CHOSEN: Final = f"""
-UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL,
-    flags = 0, intent = given.intent, place = coalesce(given.place, e.place)
-    FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
-"""
-_LOCK_KEYED: Final = f"""
-SELECT key, verdict FROM {{s}}entries WHERE key {{any 1 text}} AND {KEYED} ORDER BY seq {{update}}
-"""
-_FREE_REOPENED: Final = f"""
-UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND state = {State.TO_DO:d}
-"""
-_FORGET_NEWEST: Final = """
-UPDATE {s}states SET newest = NULL WHERE thing IN (SELECT thing FROM {s}entries WHERE key {any 1 text})
-"""
 
 _OF_SENDS: Final = ("sent", "bounds", "baseline", "mixture")  # members of an intent
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -88,7 +63,9 @@ def reopen(
 
 def _reopened_before(tried: Mapping[int, Reopened]) -> Script[list[Reopened]]:
     """Return the *tried* entries that are open now, or done at another time."""
-    rows = (yield _LOCK_DONE_AT, ([*tried],)) if tried else ()
+    if not tried:
+        return []
+    rows = yield entry_sql.LOCK_DONE_AT, ([*tried],)
     return [tried[seq] for seq, done_at in rows if done_at != tried[seq].done_at]
 
 
@@ -101,18 +78,20 @@ def _without(keys: Sequence[str], reopened: Sequence[Reopened]) -> list[str]:
 def _reopen(
     keys: Sequence[str], verdicts: Sequence[str], *, newest: bool
 ) -> Script[dict[int, Reopened]]:
-    rows = yield _MAY_REOPEN, (keys, verdicts)
+    rows = yield entry_sql.LOCK_REOPENABLE, (keys, verdicts)
     if not rows:
         return {}
-    places = (yield from numbers(len(rows))) if newest else [None] * len(rows)
+    places: Sequence[int | None] = [None] * len(rows)
+    if newest:
+        places = yield from numbers(len(rows))
     counts: Counter[tuple[int, str, int]] = Counter({(State.TO_DO, "", 0): len(rows)})
     changed: list[tuple[int, str, int | None]] = []
     for place, (seq, *_, verdict, intent, flags) in zip(places, rows, strict=True):
         is_new = verdict != Verdict.UNKNOWN
         changed.append((seq, _to_do(intent, is_new=is_new, newest=newest), place))
         counts[State.DONE, verdict, flags] -= 1
-    yield _REOPEN_CHOSEN, (changed,)
-    yield DELETE_UNHEARD, ([seq for seq, *_ in rows],)
+    yield entry_sql.REOPEN_CHOSEN, (changed,)
+    yield entry_sql.DELETE_UNHEARD, ([seq for seq, *_ in rows],)
     yield from change_counts(counts)
     return {seq: Reopened(key, lane, done_at) for seq, key, lane, done_at, *_ in rows}
 
@@ -130,19 +109,19 @@ def reopen_keyed(
     Only of writes under keys of the user's own: nothing runs another one again.
     """
     earlier = yield from _reopened_before(tried)
-    keyed = yield _LOCK_KEYED, (_without(keys, earlier),)
+    keyed = yield entry_sql.LOCK_KEYED, (_without(keys, earlier),)
     new = yield from _reopen([key for key, _ in keyed], verdicts, newest=newest)
     found = {each.key for each in new.values()}
     # At the end of the order, reopened writes come before the write to their thing that is claimed next,
-    # which must not take itself for next in the order (``_CLAIM``).  At old places, reopened writes do not
-    # matter: if the write that was claimed last is applied, that one has overtaken them; if not, no claim is
-    # next.
+    # which must not take itself for next in the order (``key_sql.CLAIM``).  At old places, reopened writes do
+    # not matter: if the write that was claimed last is applied, that one has overtaken them; if not, no claim
+    # is next.
     if newest:
-        yield _FORGET_NEWEST, (sorted(found),)
+        yield entry_sql.FORGET_NEWEST, (sorted(found),)
     unknown = {key for key, verdict in keyed if verdict == Verdict.UNKNOWN}
     # Those that were UNKNOWN may have been sent, so the next run settles them before it sends.
-    yield _FREE_REOPENED, (sorted(found & unknown), int(State.SENDING))
-    yield _FREE_REOPENED, (sorted(found - unknown), int(State.TO_DO))
+    yield entry_sql.FREE_REOPENED, (sorted(found & unknown), int(State.SENDING))
+    yield entry_sql.FREE_REOPENED, (sorted(found - unknown), int(State.TO_DO))
     tried |= new
     return [*earlier, *new.values()]
 

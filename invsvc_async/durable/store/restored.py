@@ -29,7 +29,8 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from invsvc_async.durable.store.facts import SELECT_LOCKED, SET
+from invsvc_async.durable.store.fact_names import MARK
+from invsvc_async.durable.store.statements import entry_sql, store_sql
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.flush import flush
 from invsvc_async.storage.private_file import own_private
@@ -46,21 +47,6 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
-FACT: Final = "restored"  # the name of the fact that has the ``Mark`` of the store
-# Selects a row while the mark is open.
-MARK_IS_OPEN: Final = f"""SELECT 1 FROM {{s}}facts WHERE name = '{FACT}' AND value LIKE '%"is_open":true%'"""
-_THROUGH: Final = "SELECT coalesce(max(seq), 0) FROM {s}entries"
-# A time at which the copy was up to date: any will do, so the latest of all is not looked for.
-_LATEST: Final = """
-SELECT max(done_at) FROM (SELECT done_at FROM {s}entries ORDER BY seq DESC LIMIT 10000) AS latest
-"""
-_PLACE: Final = """
-SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
-    to_regclass('{s}entries')::oid::text AS entries,
-    (SELECT oid::text FROM pg_database WHERE datname = current_database()) AS database
-"""
-_SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
-_MAY_ASK: Final = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
 SETTLED: Final = (
     "%s. Its open writes are settled as if they had been sent again since. What was written after the copy "
     "was made is not in it: look for those writes in your own records."
@@ -100,8 +86,10 @@ NOT_RESTORED: Final = Mark(through=0, since=None, is_open=False)
 
 def marked() -> Script[Mark]:
     """Return what is noted, or ``NOT_RESTORED``."""
-    found = yield SELECT_LOCKED, (FACT,)
-    return _mark_in(found[0][0]) if found else NOT_RESTORED
+    found = yield store_sql.LOCK_FACT, (MARK,)
+    if found:
+        return _mark_in(found[0][0])
+    return NOT_RESTORED
 
 
 def mark_restored(through: int | None = None) -> Script[None]:
@@ -110,21 +98,24 @@ def mark_restored(through: int | None = None) -> Script[None]:
 
     ``None``: up to the last one that is there now.
     """
-    [(last,)] = yield _THROUGH, ()
-    [(since,)] = yield _LATEST, ()
+    [(last,)] = yield entry_sql.LAST_NUMBER, ()
+    [(since,)] = yield store_sql.LATEST_END, ()
     earlier = yield from marked()
     if earlier.is_open:
         # Writes lost by an earlier restore are still looked for, so its time stays.
         since = earlier.since
     mark = Mark(through=last if through is None else through, since=since)
-    yield SET, (FACT, _encode(mark).decode())
+    yield store_sql.SET_FACT, (MARK, _encode(mark).decode())
 
 
 def close_restored() -> Script[None]:
     """Note that the search for writes missing in the copy has ended: see ``is_open`` of ``Mark``."""
     mark = yield from marked()
     if mark.is_open:
-        yield SET, (FACT, _encode(replace(mark, is_open=False)).decode())
+        yield (
+            store_sql.SET_FACT,
+            (MARK, _encode(replace(mark, is_open=False)).decode()),
+        )
 
 
 def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str | None:
@@ -134,7 +125,8 @@ def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str
     What only one of them names is not compared: version 0.1.0 did not note the database.
     """
     for name, what in _WRONG_WITH.items():
-        if name in before and name in place and before[name] != place[name]:
+        are_named = name in before and name in place
+        if are_named and before[name] != place[name]:
             return what
     return None
 
@@ -146,21 +138,19 @@ def place_of() -> Script[dict[str, str]]:
     Raises:
         ConnectionError: The server is a standby, or still recovers, so its timeline is not decided.
     """
-    [(timeline, entries, database)] = yield _PLACE, ()
+    [(timeline, entries, database)] = yield store_sql.PLACE, ()
     if timeline is None:
         raise ConnectionError("it is a standby, or still recovers")
     place = {"timeline": timeline, "database": database}
     if entries is not None:  # Without the table, the statements of the store fail.
         place["entries"] = entries
-    if (yield _MAY_ASK, ())[0][0]:
-        [(place["system"],)] = yield _SYSTEM, ()
+    if (yield store_sql.MAY_ASK_SYSTEM, ())[0][0]:
+        [(place["system"],)] = yield store_sql.SYSTEM, ()
     return place
 
 
 # --- a file: its place does not tell; the count of its sends does
 
-_COUNTED = "SELECT name, value FROM facts WHERE name IN ('epoch', 'sends')"
-_SET_FACT = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _LENGTH = 80  # bytes of the file: one that is written at once has no torn state
 
 
@@ -238,15 +228,16 @@ def wrong_with(
 
 def fact(connection: sqlite3.Connection, name: str) -> str | None:
     """Return a fact about the whole journal."""
-    row = connection.execute(
-        "SELECT value FROM facts WHERE name = ?", (name,)
-    ).fetchone()
-    return None if row is None else row[0]
+    row = connection.execute(store_sql.GET_FACT_IN_FILE, (name,)).fetchone()
+    if row is None:
+        return None
+    value: str = row[0]
+    return value
 
 
 def _counted_in(connection: sqlite3.Connection) -> CountedSends | None:
     """Return what the journal has counted; ``None`` if it is new."""
-    found = dict(connection.execute(_COUNTED).fetchall())
+    found = dict(connection.execute(store_sql.EPOCH_AND_SENDS).fetchall())
     if "sends" not in found:
         return None
     return CountedSends(str(found.get("epoch")), int(found["sends"]))
@@ -312,8 +303,8 @@ class Epoch:
             sends += 1  # Other copies of this journal are older from now on.
         epoch = known.epoch or token_hex(16)
         with transaction(connection, "BEGIN IMMEDIATE"):
-            connection.execute(_SET_FACT, ("epoch", epoch))
-            connection.execute(_SET_FACT, ("sends", str(sends)))
+            connection.execute(store_sql.SET_FACT_IN_FILE, ("epoch", epoch))
+            connection.execute(store_sql.SET_FACT_IN_FILE, ("sends", str(sends)))
             if restored:
                 self._dialect.run(connection, mark_restored())
         self._standing = CountedSends(epoch, sends)

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from random import randrange
 from typing import TYPE_CHECKING
 
+from invsvc_async.durable.store.statements import store_sql
 from invsvc_async.durable.store.tables import Opening, create, is_old, upgrade
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.dialect import PostgresDialect, Script
@@ -24,19 +25,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.client_core import ClientCore
 
 
-_HAS_TABLE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
-_OTHERS = """
-SELECT nspname, NOT has_schema_privilege(oid, 'USAGE') AS is_hidden FROM pg_namespace
-    WHERE starts_with(nspname, CAST($1 AS text)) ORDER BY nspname
-"""
-# Of one base URL, each credential may have a store of its own; with ``same_mode`` it continues another's.
-# The facts ``credential …`` name all that have opened a store.
-_OWNERS = """
-SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
-"""
-_BECOME_OWNER = """
-INSERT INTO {schema}.facts (name, value) VALUES ('base_url', $1) ON CONFLICT DO NOTHING RETURNING name
-"""
 # In the name of a schema, in place of the digest of a base URL and a credential.
 _OF_NOBODY = 12 * "0"
 _PARTS = 64  # of the counts
@@ -89,7 +77,7 @@ class StoreSchemas:
 
     async def only_one(self, connection: Connection) -> str:
         """Return the only schema of this name; raise JournalError if there are several, or none."""
-        rows = await connection.fetch(_OTHERS, f"{self.prefix}_")
+        rows = await connection.fetch(store_sql.SCHEMAS_CALLED, f"{self.prefix}_")
         found = [str(row[0]) for row in rows if self._is_called_so(row[0])]
         if len(found) == 1:
             return found[0]
@@ -145,9 +133,9 @@ class StoreSchemas:
         may_adopt = self._how.is_of_credential and self._creates
         if not may_adopt:
             return None
-        if not (yield _HAS_TABLE, (f"{schema}.facts",))[0][0]:
+        if not (yield store_sql.HAS_TABLE, (f"{schema}.facts",))[0][0]:
             return None
-        taken = yield _BECOME_OWNER.format(schema=schema), (base_url,)
+        taken = yield store_sql.ADOPT_SCHEMA.format(schema=schema), (base_url,)
         return schema if taken else None
 
     def definition(self, core: ClientCore | None) -> Iterator[str]:
@@ -176,23 +164,27 @@ class StoreSchemas:
     ) -> Script[str | None]:
         """Return the schema of *base_url* and *mine* as ``find`` does, among those that the role may read."""
         own = self._schema_of(base_url, mine)
-        if (yield _HAS_TABLE, (f"{own}.facts",))[0][0]:
+        if (yield store_sql.HAS_TABLE, (f"{own}.facts",))[0][0]:
             return own
         others: list[str] = []
         for schema in (yield from self._called_so(is_hidden=False)):
-            facts = dict(map(tuple, (yield _OWNERS.format(schema=schema), ())))
+            facts = dict(
+                map(tuple, (yield store_sql.OWNERS_OF_SCHEMA.format(schema=schema), ()))
+            )
             if facts.get("base_url") == base_url:
                 if f"credential {mine}" in facts:
                     return schema
                 others.append(schema)
         if same_mode and len(others) > 1:
-            text = f"INSERT INTO SCHEMA.facts (name, value) VALUES ('credential {mine}', '')"
+            text = store_sql.CONTINUE_BY_HAND.format(mine=mine)
             raise JournalError(
                 f"{self._where}: several credentials have an {self._how.kind} here, perhaps of other teams, "
                 "and same_mode does not say which one is continued. Find its schema among "
                 f"{', '.join(others)}, and run: {text}"
             )
-        return others[0] if same_mode and others else None
+        if same_mode and others:
+            return others[0]
+        return None
 
     def _check_may_create(self) -> Script[None]:
         """
@@ -202,13 +194,13 @@ class StoreSchemas:
         """
         for schema in (yield from self._called_so(is_hidden=True)):
             # The database refuses this, in its own words.
-            yield _OWNERS.format(schema=schema), ()
+            yield store_sql.OWNERS_OF_SCHEMA.format(schema=schema), ()
         if not self._creates:
             raise self.none_here(" of this base URL and credential")
 
     def _called_so(self, *, is_hidden: bool) -> Script[list[str]]:
         """Return the schemas of this name, of any base URL, that the role may read; or the hidden ones."""
-        rows = yield _OTHERS, (f"{self.prefix}_",)
+        rows = yield store_sql.SCHEMAS_CALLED, (f"{self.prefix}_",)
         return [
             schema
             for schema, hidden in rows
@@ -224,12 +216,14 @@ class StoreSchemas:
 
 def dialect_in(schema: str, how: Opening) -> PostgresDialect:
     """Return the dialect of the statements of a store in *schema*."""
+    kinds = ["counted"] if how.counted else []
+    # The application gets the verdicts of a client's journal by their keys.  Its ``unheard`` only notes who
+    # returns secrets, and is not changed here: these puts have no taker.
+    told = "AND taker IS NOT NULL" if how.kind == "journal" else ""
     return PostgresDialect(
-        *(["counted"] if how.counted else []),
+        *kinds,
         s=f"{schema}.",
-        # The application gets the verdicts of a client's journal by their keys.  Its ``unheard`` only notes
-        # who returns secrets, and is not changed here: these puts have no taker.
-        told="AND taker IS NOT NULL" if how.kind == "journal" else "",
+        told=told,
         part=str(randrange(_PARTS)),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",

@@ -11,27 +11,15 @@ from contextlib import closing, nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from invsvc_async.concurrency.cancellation import finished
-from invsvc_async.durable.entry import (
-    ENTRY,
-    LostLaneError,
-    State,
-    entry_in,
-)
+from invsvc_async.durable.entry import LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.store.conditions import ONLY_LANE, OPEN
-from invsvc_async.durable.store.due import IS_BEHIND
 from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_file
 from invsvc_async.durable.store.restored import Epoch, fact
-from invsvc_async.durable.store.tables import (
-    Opening,
-    check,
-    create,
-    is_old,
-    upgrade,
-)
+from invsvc_async.durable.store.statements import entry_sql, store_sql
+from invsvc_async.durable.store.tables import Opening, check, create, is_old, upgrade
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, Cell, Script, SqliteDialect, slices
@@ -76,16 +64,6 @@ _IN_USE_OTHERWISE = (
     "PostgreSQL (postgresql://…)."
 )
 _WAS_DROPPED = "was dropped, or is done. Nothing is sent for it."
-# The lock of the file shows that whoever had it before is dead, and so done with all lanes.
-_FREE_ALL_LANES = "UPDATE lanes SET owner = NULL"
-_FORGET_KEYS = "DELETE FROM entries WHERE key = ?"
-_NEXT_OPEN: Final = (
-    f"e.lane = {ONLY_LANE} AND e.place > $1 AND e.{OPEN} ORDER BY e.place LIMIT $2"
-)
-# The same, and whether each waits behind one that is not due.
-_NEXT_OPEN_AND_BEHIND: Final = (
-    f"SELECT {ENTRY}, {IS_BEHIND} FROM {{s}}entries AS e WHERE {_NEXT_OPEN}"
-)
 
 # Without an adapter for this type, sqlite3 looks through all that it knows for each value: 3,000
 # instructions.
@@ -175,11 +153,7 @@ class SqliteStore:
         if (writer := self._writer) is not None:
             self._ending = writer
             if not self.how.reading:
-                writer.act(
-                    lambda connection: connection.execute(
-                        "DELETE FROM facts WHERE name = 'open'"
-                    )
-                )
+                writer.act(lambda connection: connection.execute(store_sql.NOTE_CLOSED))
             writer.end()
             self._writer = None
         if self._ending is not None:
@@ -207,7 +181,7 @@ class SqliteStore:
 
     async def entries(self, where: str, *values: Cell) -> list[Entry]:
         """Select entries; *where* is our own text, and calls the table *e*."""
-        text = f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE {where}"
+        text = entry_sql.in_file(where)
         return await self._with_commons(
             [entry_in(row) for row in await self.rows(text, *values)]
         )
@@ -230,7 +204,7 @@ class SqliteStore:
         values = [(key,) for key in keys]
 
         def delete(connection: sqlite3.Connection) -> None:
-            connection.executemany(_FORGET_KEYS, values)
+            connection.executemany(entry_sql.REMOVE_KEY_IN_FILE, values)
 
         self.ask(delete)
 
@@ -252,8 +226,8 @@ class SqliteStore:
 
     async def _next_open(self, after: int, most: int) -> list[Entry]:
         if self.how.kind != "outbox":  # In others, nothing waits for its time.
-            return await self.entries(_NEXT_OPEN, after, most)
-        rows = await self.rows(_NEXT_OPEN_AND_BEHIND, after, most)
+            return await self.entries(entry_sql.NEXT_OPEN_IN_FILE, after, most)
+        rows = await self.rows(entry_sql.NEXT_OPEN_AND_BEHIND_IN_FILE, after, most)
         found = await self._with_commons([entry_in(row[:-1]) for row in rows])
         for entry, row in zip(found, rows, strict=True):
             entry.is_behind = bool(row[-1])
@@ -323,7 +297,7 @@ class SqliteStore:
     def _check_application(self, connection: sqlite3.Connection) -> bool:
         """Return whether the file has no tables; raise if they are another program's."""
         application = connection.execute("PRAGMA application_id").fetchone()[0]
-        empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        empty = not connection.execute(store_sql.HAS_TABLES_IN_FILE).fetchone()
         if not empty and application != _APPLICATION:
             raise JournalError(
                 f"{self._name}: the file is another program's database. Choose another path."
@@ -346,7 +320,10 @@ class SqliteStore:
             self.path, self._name, _IN_USE.get(self.how.kind, _IN_USE_OTHERWISE)
         )
         try:
-            lock.share() if self.how.reading else self._acquire(lock)
+            if self.how.reading:
+                lock.share()
+            else:
+                self._acquire(lock)
             check_names(self.path, self._name)
             connection = sqlite3.connect(
                 self.path,
@@ -416,14 +393,11 @@ class SqliteStore:
         self.commons.stored.clear()
         self._load_commons(connection)
         if not self.how.reading:
-            connection.execute(
-                "INSERT OR REPLACE INTO facts VALUES ('open', ?)",
-                (opened_as(self.path),),
-            )
+            connection.execute(store_sql.NOTE_OPENED, (opened_as(self.path),))
             self._epoch.begin(connection)
             self._upgrade(connection)
-            connection.execute(_FREE_ALL_LANES)
-            connection.execute("DELETE FROM members")
+            connection.execute(store_sql.FREE_ALL_LANES_OF_FILE)
+            connection.execute(store_sql.DELETE_MEMBERS_OF_FILE)
         self._same.remember()
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
@@ -440,7 +414,7 @@ class SqliteStore:
         self.version = DIALECT.run(connection, check(self._name, self.how))
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:
-        self.commons.load(connection.execute("SELECT number, text FROM commons"))
+        self.commons.load(connection.execute(entry_sql.SELECT_COMMONS_IN_FILE))
 
     def _release(self, lock: FileLock) -> None:
         """Release the file, which nothing uses any more."""
@@ -461,9 +435,7 @@ class SqliteStore:
         is_one_statement = not (by_key or lefts or fresh or len(by_number) > MOST)
         with nullcontext() if is_one_statement else transaction(connection):
             if fresh:
-                connection.executemany(
-                    "INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh
-                )
+                connection.executemany(entry_sql.INSERT_COMMON_IN_FILE, fresh)
                 self._storing = [number for number, _ in fresh]
             for some in slices(by_key, MOST):
                 kept = {
@@ -479,12 +451,14 @@ class SqliteStore:
         if not lost:
             return []
         self._recount = True  # Fewer were stored than ``_sends`` has.
-        return [
-            LostLaneError(f"entry {entry.key!r} {_WAS_DROPPED}")
-            if (entry.seq or entry.key) in lost
-            else None
-            for entry, *_ in values
-        ]
+        errors: list[JournalError | None] = []
+        for entry, *_ in values:
+            if (entry.seq or entry.key) in lost:
+                error = LostLaneError(f"entry {entry.key!r} {_WAS_DROPPED}")
+                errors.append(error)
+            else:
+                errors.append(None)
+        return errors
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored; *is_clean* is whether all of it was."""

@@ -7,25 +7,17 @@ A store has one row for each thing that was changed.  Rows contain no secrets.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from invsvc_async.durable.store.statements import key_sql
 from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from invsvc_async.durable.store.opening import Store
-
-
-_LAST_WRITES: Final = (
-    "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
-)
-# ``claim`` is the id of a webhook that an entry claims for its create.
-_WEBHOOKS_MADE: Final = """
-SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq
-"""
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -47,7 +39,7 @@ class Left(msgspec.Struct, frozen=True):
 
 async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
     """Return what the last finished write to each of *things* left of it."""
-    rows = await in_parts(partial(store.rows, _LAST_WRITES), things)
+    rows = await in_parts(partial(store.rows, key_sql.LAST_WRITES), things)
     return [Left(*row) for row in rows]
 
 
@@ -55,5 +47,5 @@ async def webhooks_made_for(
     store: Store, things: Sequence[str]
 ) -> list[tuple[str, str]]:
     """Return which webhooks untagged creates of the URLs *things* made, and the keys of the creates."""
-    rows = await in_parts(partial(store.rows, _WEBHOOKS_MADE), things)
+    rows = await in_parts(partial(store.rows, key_sql.WEBHOOKS_MADE), things)
     return [(claim, key) for claim, key in rows]

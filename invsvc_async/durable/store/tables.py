@@ -1,5 +1,5 @@
 """
-The tables of a store of writes, the same in SQLite and PostgreSQL, and how a store is opened.
+What the tables of a store of writes are for, and how a store is opened.  Their SQL is in ``schema_sql``.
 
 =========  ============================================================================================
 facts      what holds for the whole store, by name
@@ -11,7 +11,7 @@ lanes      parts of the store, each with the token of the process that owns it; 
 entries    the writes
 unheard    verdicts that nobody has acknowledged; ``taker`` is the process that has taken one from the store,
            to give it to the application.  In the journal of a client, instead, the creates whose process
-           still has to return the secret of a webhook, which is not stored (``Teller`` in claims)
+           still has to return the secret of a webhook, which is not stored (``Teller`` in ``conditions``)
 states     what the last write left of each thing; in PostgreSQL also the numbers of ``newest``, the last
            entry whose key was claimed, and of the one ``before``
 counts     in a batch, how many entries there are of each state, verdict and ``flags``, in parts: each process
@@ -36,31 +36,14 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from invsvc_async.durable.entry import State
-from invsvc_async.durable.store.conditions import ASIDE, IN_LANE, OPEN
-from invsvc_async.durable.store.facts import TAKER
 from invsvc_async.durable.store.migrations import schema_of
+from invsvc_async.durable.store.statements import entry_sql, schema_sql, store_sql
 from invsvc_async.errors import JournalError
-from invsvc_async.reconcile.enums import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from invsvc_async.storage.dialect import Script
-
-
-def _add_to_counts(only: str, part: str) -> str:
-    """Return the statement that adds to the counts of *part*, for the stores that *only* names."""
-    return f"""
-{only}INSERT INTO {{s}}counts AS c (part, state, verdict, flags, many)
-    SELECT {part}, state, verdict, flags, many
-    FROM {{rows 1 state:smallint verdict:text flags:smallint many:bigint}} WHERE true
-    ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
-"""
-
-
-_ADD_TO_COUNTS: Final = _add_to_counts("{counted}", "{part}")
-_ADD_TO_COUNTS_OF_FILE: Final = _add_to_counts("{sqlite}", "0")
 
 
 @attrs.frozen
@@ -107,123 +90,31 @@ class Opening:
         return self.run_by is not None
 
 
-_TABLES: Final = (
-    "CREATE TABLE {s}facts (name text PRIMARY KEY, value text NOT NULL) {small}",
-    "CREATE TABLE {s}commons (number bigint PRIMARY KEY, text text NOT NULL)",
-    """
-    CREATE TABLE {s}members (
-        name text PRIMARY KEY, seen float8 NOT NULL, silence float8 NOT NULL, sends smallint NOT NULL,
-        hungry smallint NOT NULL DEFAULT 0, begun float8 NOT NULL, status text
-    )
-    """,
-    "CREATE TABLE {s}lanes (id {serial}, owner text, credential text NOT NULL DEFAULT '')",
-    """
-    CREATE TABLE {s}entries (
-        seq {serial}, place bigint NOT NULL, key text NOT NULL UNIQUE, lane bigint NOT NULL, thing text,
-        digest text NOT NULL, operation text NOT NULL, state smallint NOT NULL, common bigint, intent text,
-        verdict text, outcome text, claim text, done_at bigint, added_at bigint NOT NULL DEFAULT ({ms}),
-        flags smallint NOT NULL DEFAULT 0, labels text, team text NOT NULL DEFAULT '',
-        not_before bigint, due_at bigint
-    ) {filled}
-    """,
-    "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text) {small}",
-    """
-    CREATE TABLE {s}states (
-        thing text PRIMARY KEY, place bigint NOT NULL, team text, state text, stamp bigint, newest bigint,
-        before bigint
-    )
-    """,
-    f"CREATE INDEX open_in_lane ON {{s}}entries (lane, place) WHERE {OPEN}",
-    f"CREATE INDEX open_of_team ON {{s}}entries (team, place) WHERE {OPEN} AND {IN_LANE}",
-    f"""
-    CREATE INDEX open_of_thing ON {{s}}entries (thing, place)
-        WHERE {OPEN} AND thing IS NOT NULL
-    """,
-    f"CREATE INDEX due_in_lane ON {{s}}entries (lane, due_at, place) WHERE {OPEN} AND {ASIDE}",
-    f"""
-    CREATE INDEX waiting_of_thing ON {{s}}entries (thing, place)
-        WHERE {OPEN} AND {ASIDE} AND thing IS NOT NULL
-    """,
-    "CREATE INDEX not_applied ON {s}entries (verdict, seq) WHERE verdict <> 'applied'",
-    f"CREATE INDEX unknown_of_thing ON {{s}}entries (thing) WHERE verdict = '{Verdict.UNKNOWN}'",
-    "CREATE INDEX claimed ON {s}entries (thing) WHERE claim IS NOT NULL",
-)
-_COUNTS_TABLE: Final = """
-CREATE TABLE {s}counts (
-    part smallint NOT NULL, state smallint NOT NULL, verdict text NOT NULL, flags smallint NOT NULL,
-    many bigint NOT NULL, PRIMARY KEY (part, state, verdict, flags)
-) {small}
-"""
-# In a file, what follows from a change of an entry is done by triggers: each further statement of Python
-# releases the GIL several times, and getting it back from a busy event loop takes milliseconds.
-_COUNT_SENDS: Final = tuple(
-    f"""
-    {{sqlite}}CREATE TRIGGER {name} AFTER {event} ON entries WHEN NEW.state = {State.SENDING:d}
-        BEGIN UPDATE facts SET value = value + 1 WHERE name = 'sends'; END
-    """
-    for name, event in (("sent_first", "INSERT"), ("sent_again", "UPDATE OF state"))
-)
-_NOTE_UNHEARD_BY_TRIGGER: Final = f"""
-{{sqlite}}CREATE TRIGGER done AFTER UPDATE OF state ON entries
-    WHEN NEW.state = {State.DONE:d} AND OLD.state <> {State.DONE:d}
-    BEGIN
-        INSERT INTO unheard (seq, taker) VALUES (NEW.seq, (SELECT value FROM facts WHERE name = '{TAKER}'));
-    END
-"""
-
-
-def _counting_trigger(event: str, when: str, **changes: int) -> str:
-    """
-    Return a trigger that changes the counts *when* an *event* has changed an entry.
-
-    *changes* are what to add for the row as it is after that (``NEW``), and as it was before (``OLD``).
-    """
-    added = "".join(
-        f"""
-        INSERT INTO counts (part, state, verdict, flags, many)
-            VALUES (0, {row}.state, coalesce({row}.verdict, ''), {row}.flags, {many})
-            ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = many + excluded.many;
-        """
-        for row, many in changes.items()
-    )
-    name = f"count_{event.partition(' ')[0]}"
-    return f"{{sqlite}}CREATE TRIGGER {name} AFTER {event} ON entries {when} BEGIN {added} END"
-
-
-_COUNT_BY_TRIGGERS: Final = (
-    _counting_trigger("INSERT", "", NEW=1),
-    _counting_trigger("UPDATE OF state", "WHEN NEW.state <> OLD.state", OLD=-1, NEW=1),
-    _counting_trigger("DELETE", "", OLD=-1),
-)
 _JOURNAL: Final = "the journal of "
 _CALLED: Final = {
     "batch": "a batch",
     "outbox": f"{_JOURNAL}an outbox",
     "journal": f"{_JOURNAL}a client",
 }
-_SCHEMA_AND_KIND: Final = (
-    "SELECT name, value FROM {s}facts WHERE name IN ('schema', 'kind')"
-)
-_FACTS: Final = (
-    "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
-)
 
 
 def create(how: Opening, **facts: str) -> Script[None]:
     """Create the tables of a new store, with lanes that nobody owns, and further *facts*."""
     # Without lanes, it is the journal of a client, whose ``unheard`` has no verdicts.
-    told = [_NOTE_UNHEARD_BY_TRIGGER] if how.lanes else []
-    counted = [_COUNTS_TABLE, *_COUNT_BY_TRIGGERS] if how.counted else []
-    texts = [*_TABLES, *_COUNT_SENDS, *told, *counted]
+    texts = [*schema_sql.TABLES, *schema_sql.COUNT_SENDS]
+    if how.lanes:
+        texts.append(schema_sql.NOTE_UNHEARD_BY_TRIGGER)
+    if how.counted:
+        texts += [schema_sql.COUNTS_TABLE, *schema_sql.COUNT_BY_TRIGGERS]
     for text in texts:
         yield text, ()
     version = schema_of(counted=how.counted).version
-    yield _FACTS, ([("schema", str(version)), ("kind", how.kind), *facts.items()],)
+    yield (
+        store_sql.INSERT_FACTS,
+        ([("schema", str(version)), ("kind", how.kind), *facts.items()],),
+    )
     if how.lanes:
-        yield (
-            f"INSERT INTO {{s}}lanes (owner) VALUES {', '.join(['(NULL)'] * how.lanes)}",
-            (),
-        )
+        yield store_sql.insert_free_lanes(how.lanes), ()
 
 
 def check(name: str, how: Opening) -> Script[int]:
@@ -234,14 +125,14 @@ def check(name: str, how: Opening) -> Script[int]:
         JournalError: The package does not know that version; the store is of another kind, or lacks lanes.
     """
     schema = schema_of(counted=how.counted)
-    facts = dict((yield _SCHEMA_AND_KIND, ()))
+    facts = dict((yield store_sql.VERSION_AND_KIND, ()))
     version = schema.check(name, facts.get("schema"))
     kind = facts.get("kind", "of no kind")
     if kind != how.kind:
         found = _CALLED.get(kind, kind)
         wanted = _CALLED.get(how.kind, how.kind)
         raise JournalError(f"{name}: it is {found}, not {wanted}. Choose another path.")
-    [(lanes,)] = yield "SELECT count(*) FROM {s}lanes", ()
+    [(lanes,)] = yield store_sql.COUNT_LANES, ()
     if how.lanes not in (0, lanes):
         raise JournalError(
             f"{name}: it has {lanes} lanes instead of {how.lanes}, so some of its writes would never be sent"
@@ -260,12 +151,9 @@ def upgrade(how: Opening, found: int) -> Script[None]:
     all lanes after that.
     """
     schema = schema_of(counted=how.counted)
-    yield "UPDATE {s}lanes SET owner = 'nobody.0' WHERE owner IS NOT NULL", ()
+    yield store_sql.DISOWN_LANES, ()
     yield from schema.upgrade(found)
-    yield (
-        f"UPDATE {{s}}facts SET value = '{schema.version}' WHERE name = 'schema'",
-        (),
-    )
+    yield store_sql.note_version(schema.version), ()
 
 
 def is_old(how: Opening, version: int) -> bool:
@@ -281,7 +169,7 @@ def change_counts(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
         if many
     ]
     if rows:
-        yield _ADD_TO_COUNTS, (rows,)
+        yield entry_sql.ADD_TO_COUNTS, (rows,)
 
 
 def move_count(
@@ -296,4 +184,4 @@ def move_count_in_file(
     before: tuple[int, str, int], after: tuple[int, str, int]
 ) -> Script[None]:
     """Do as ``move_count`` in the file of a batch, whose triggers see no change that keeps the state."""
-    yield _ADD_TO_COUNTS_OF_FILE, ([(*before, -1), (*after, 1)],)
+    yield entry_sql.ADD_TO_COUNTS_OF_FILE, ([(*before, -1), (*after, 1)],)

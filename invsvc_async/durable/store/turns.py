@@ -14,8 +14,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async.durable.store.conditions import IN_LANE, OPEN
 from invsvc_async.durable.store.sqlite import SqliteStore
+from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
@@ -27,58 +27,15 @@ if TYPE_CHECKING:
 
 
 _MORE_LOOKED_AT: Final = 200  # of a team: some wait for others, or are in other lanes
-_IS_READY: Final = f"{OPEN} AND {IN_LANE}"  # the condition of the index
-
-
-def _teams_text(comparison: str) -> str:
-    """Return the statement that selects the first $2 teams that have something open, from or after $1."""
-    return f"""
-WITH RECURSIVE found (team, many) AS (
-    SELECT (SELECT min(team) FROM {{s}}entries WHERE {_IS_READY} AND team {comparison} {{arg 1 text}}), 1
-    UNION ALL SELECT (SELECT min(team) FROM {{s}}entries WHERE {_IS_READY} AND team > found.team), many + 1
-        FROM found WHERE team IS NOT NULL AND many < {{arg 2 bigint}}
-) SELECT team FROM found WHERE team IS NOT NULL
-"""
-
-
-_TEAMS_FROM: Final = _teams_text(">=")
-_TEAMS_AFTER: Final = _teams_text(">")
-# Only the first of a thing that is not done: those behind it wait for it.
-_IS_FIRST: Final = f"""
-(thing IS NULL OR place = (
-    SELECT min(o.place) FROM {{s}}entries AS o WHERE o.thing = looked.thing AND o.{OPEN}
-))
-"""
-
-
-def _first_writes(team: str, most: str) -> str:
-    """Return the query of the first *most* writes of *team* that are open, in the order of their places."""
-    where = f"team = {team} AND {_IS_READY}"
-    return f"""
-SELECT seq, place, thing, lane FROM {{s}}entries WHERE {where} ORDER BY place LIMIT {most}
-"""
-
-
-# Not of all lanes, not those that are under way, and of each thing only the first: so of each team more are
-# looked at than are asked for.
-_NEXT_OF_TEAMS: Final = f"""
-SELECT e.seq FROM {{rows 1 team:text many:bigint}} CROSS JOIN LATERAL (
-    SELECT seq FROM ({_first_writes("given.team", "{arg 4 bigint}")}) AS looked
-    WHERE lane {{any 2 bigint}} AND (seq {{any 3 bigint}}) IS NOT TRUE AND {_IS_FIRST}
-    ORDER BY place LIMIT given.many
-) AS e
-"""
-# SQLite has no LATERAL, so it is asked for one team at a time; a file has only one lane.
-_NEXT_OF_TEAM_IN_FILE: Final = f"""
-{{sqlite}}SELECT seq FROM ({_first_writes("$1", "$2")}) AS looked WHERE {_IS_FIRST} ORDER BY place
-"""
 
 
 async def teams_after(store: Store, team: str | None, most: int) -> list[str]:
     """Return up to *most* teams of writes that are not done: those after *team*, then from the first on."""
-    found = [] if team is None else await _teams(store, _TEAMS_AFTER, team, most)
+    found: list[str] = []
+    if team is not None:
+        found = await _teams(store, entry_sql.TEAMS_AFTER, team, most)
     if len(found) < most:
-        found += await _teams(store, _TEAMS_FROM, "", most - len(found))
+        found += await _teams(store, entry_sql.TEAMS_FROM, "", most - len(found))
     return [*dict.fromkeys(found)]
 
 
@@ -105,11 +62,11 @@ async def next_of_teams(
     else:
         looked = _looked_at(max(wanted.values()), held)
         rows = await store.rows(
-            _NEXT_OF_TEAMS, [*wanted.items()], [*lanes], [*held], looked
+            entry_sql.NEXT_OF_TEAMS, [*wanted.items()], [*lanes], [*held], looked
         )
         seqs = [seq for (seq,) in rows]
-    where = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
-    return await in_parts(partial(store.entries, where), sorted(seqs))
+    ask = partial(store.entries, entry_sql.STILL_READY)
+    return await in_parts(ask, sorted(seqs))
 
 
 def _looked_at(many: int, held: Collection[int]) -> int:
@@ -123,6 +80,6 @@ def _next_in_file(
     known = {*held}
     seqs: list[int] = []
     for team, many in wanted.items():
-        rows = yield _NEXT_OF_TEAM_IN_FILE, (team, _looked_at(many, known))
+        rows = yield entry_sql.NEXT_OF_TEAM_IN_FILE, (team, _looked_at(many, known))
         seqs += [seq for (seq,) in rows if seq not in known][:many]
     return seqs

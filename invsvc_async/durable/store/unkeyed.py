@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from invsvc_async.durable.entry import State
-from invsvc_async.durable.store.conditions import UNFINISHED
+from invsvc_async.durable.store.statements import entry_sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,15 +13,10 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.opening import Store
 
 
-_IS_UNFINISHED: Final = f"e.{UNFINISHED}"
-_IS_DONE: Final = f"e.state = {State.DONE:d}"
-_REMOVE: Final = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
-
-
 async def entries_of(store: Store, keys: Sequence[str], *, done: bool) -> list[Entry]:
     """Return the entries of *keys*, oldest first: those that are done, or those that are not."""
-    which = _IS_DONE if done else _IS_UNFINISHED
-    return await store.entries(f"e.key {{any 1 text}} AND {which} ORDER BY e.seq", keys)
+    where = entry_sql.DONE_OF_KEYS if done else entry_sql.UNFINISHED_OF_KEYS
+    return await store.entries(where, keys)
 
 
 async def remove(store: Store, keys: Sequence[str], lanes: Sequence[int]) -> None:
@@ -31,4 +25,4 @@ async def remove(store: Store, keys: Sequence[str], lanes: Sequence[int]) -> Non
 
     The application has their verdicts, so it does not matter whether this process still owns the lanes.
     """
-    await store.rows(_REMOVE, keys, lanes)
+    await store.rows(entry_sql.REMOVE, keys, lanes)

@@ -21,15 +21,9 @@ import attrs
 
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
-from invsvc_async.events.stores import Delivery, made_up_key
-from invsvc_async.events.stores.scripts import (
-    PUT,
-    SCHEMA,
-    How,
-    ScriptedStore,
-    create,
-    row_of,
-)
+from invsvc_async.events.stores import Delivery, made_up_key, statements
+from invsvc_async.events.stores.scripts import How, ScriptedStore, create, row_of
+from invsvc_async.events.stores.statements import SCHEMA
 from invsvc_async.storage.dialect import Connection, PostgresDialect, Script
 
 if TYPE_CHECKING:
@@ -53,19 +47,9 @@ _WORDS: Final = {
     "now": "date_part('epoch', clock_timestamp())",
     "began": "date_part('epoch', now())",
     "calendar": "date_part('epoch', now())",
-    "picked": "= ANY (ARRAY(SELECT id FROM picked))",
+    "picked": statements.PICKED_IN_DATABASE,
 }
 _CORRECT_EVERY: Final = 5.0  # s
-# $1 is the length of a lease, $2 the handlers whose leases have it, or NULL for those of all.
-_CORRECT: Final = """
-    UPDATE {t} SET due = CASE WHEN token = '' THEN {now} ELSE {now} + $1 END
-    WHERE id = ANY (ARRAY(
-        SELECT id FROM {t} WHERE state = 'open' AND body IS NOT NULL AND due > {now} AND due < 'Infinity'
-            AND (token = '' AND attempts = 0 OR token <> '' AND due > {now} + $1)
-            AND ($2::text[] IS NULL OR handler = ANY ($2::text[]))
-        LIMIT 1000 {skip}
-    ))
-"""
 _MAY_NOT: Final = "42501"  # SQLSTATE: the role does not own the table
 
 
@@ -221,7 +205,7 @@ class PostgresEvents:
         now = time.monotonic()
         if now >= self._corrections.get(group, -inf) + _CORRECT_EVERY:
             self._corrections[group] = now
-            yield _CORRECT, (lease, names)
+            yield statements.CORRECT, (lease, names)
 
     async def put(self, delivery: Delivery) -> bool:
         """Store a delivery together with those that wait meanwhile."""
@@ -331,7 +315,9 @@ class GroupedPuts:
         try:
             in_order = sorted(rows, key=itemgetter(0))
             new = dict(
-                await self.pool.fetch(*self._dialect.translated(PUT, (in_order,)))
+                await self.pool.fetch(
+                    *self._dialect.translated(statements.PUT, (in_order,))
+                )
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait get it
             if len(group) > 1 and not isinstance(error.__cause__, AWAY):

@@ -1,9 +1,7 @@
 """
 What the stores on SQLite and PostgreSQL have in common: each of their operations is a script.
 
-These are the words for what differs: ``{t}`` is the table; ``{now}`` and ``{began}`` are the clock of leases,
-which PostgreSQL reads after a row was locked, or before; ``{calendar}`` is that for display and ``prune``;
-``{picked}`` chooses the rows whose ids a table expression of that name has.
+Their SQL is in ``statements``.
 
 On PostgreSQL, what changes the open deliveries of an ordering key has the lock of that key, taken before
 anything else.
@@ -13,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from itertools import chain
 from math import inf
 from typing import (
@@ -43,9 +41,11 @@ from invsvc_async.events.stores import (
     StoredEvent,
     made_up_key,
     shown_key,
+    statements,
 )
+from invsvc_async.events.stores.statements import SCHEMA
 from invsvc_async.storage.dialect import MOST as MOST_ROWS, slices
-from invsvc_async.storage.schema import FIRST, Migration, Schema
+from invsvc_async.storage.schema import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -74,228 +74,7 @@ _LEAST_ROWS: Final = 10
 # of any: on PostgreSQL, a statement must end within its time limit
 _MOST_ROWS: Final = 2_000
 
-_CREATE: Final = (
-    # ``due`` of an open delivery is the end of its lease or delay; otherwise it is when the delivery ended.
-    # Of the open ones with an ordering key, all but one are due never; the others have none.
-    """
-    CREATE TABLE {t} (
-        id {id},
-        key text NOT NULL,
-        type text NOT NULL,
-        body {bytes},
-        state text NOT NULL CHECK (state IN ('open', 'handled', 'dead')),
-        due float8 NOT NULL,
-        token text NOT NULL DEFAULT '',
-        attempts integer NOT NULL DEFAULT 0,
-        reason text NOT NULL DEFAULT '',
-        received float8 NOT NULL,
-        handler text NOT NULL DEFAULT '',
-        ordering_key text,
-        UNIQUE (key, handler)
-    )
-    """,
-    "CREATE INDEX {t}_waiting ON {t} (due, id) WHERE state = 'open' AND body IS NOT NULL",
-    "CREATE INDEX {t}_next ON {t} (handler, due, id) WHERE state = 'open' AND body IS NOT NULL",
-    "CREATE INDEX {t}_claimed ON {t} (due) WHERE state = 'open' AND body IS NULL",
-    "CREATE INDEX {t}_handled ON {t} (due) WHERE state = 'handled'",
-    "CREATE INDEX {t}_kept ON {t} (due) WHERE state = 'handled' AND body IS NOT NULL",
-    "CREATE INDEX {t}_open ON {t} (id) WHERE state = 'open'",
-    "CREATE INDEX {t}_dead ON {t} (id) WHERE state = 'dead'",
-    "CREATE INDEX {t}_buried ON {t} (due) WHERE state = 'dead'",
-    "CREATE INDEX {t}_ordered ON {t} (ordering_key, id) WHERE ordering_key IS NOT NULL",
-)
-_TYPES: Final = "type IN ('invoice.created', 'invoice.canceled')"
-_CAUGHT_UP: Final = Migration(
-    2,
-    (
-        "ALTER TABLE {t} ADD COLUMN subject text",
-        "ALTER TABLE {t} ADD COLUMN as_of float8",
-        "CREATE INDEX {t}_subject ON {t} (subject, id) WHERE subject IS NOT NULL",
-        # of events that a receiver of version 1 has stored: it may still do so
-        f"CREATE INDEX {{t}}_unnamed ON {{t}} (id) WHERE subject IS NULL AND {_TYPES}",
-    ),
-)
-SCHEMA: Final = Schema(
-    "Handle what is open in it with that version, or choose another file or table",
-    (_CAUGHT_UP,),
-)
 _LAST_ID: Final = (1 << 63) - 1
-_ENTRY: Final = (
-    "id",
-    "token",
-    "key",
-    "type",
-    "body",
-    "attempts",
-    "handler",
-    "ordering_key",
-)
-_EVENT: Final = (
-    "id",
-    "key",
-    "type",
-    "body",
-    "reason",
-    "attempts",
-    "received_at",
-    "state",
-    "handler",
-)
-_IS_CLAIM: Final = "state = 'open' AND body IS NULL"  # until a body comes
-# An event made from a list stands for the delivered ones with its subject that were queued before.
-_COVERED: Final = f"""
-    SELECT 1 FROM {{t}} AS caught WHERE caught.key = '{CAUGHT_UP_KEY}' || %s AND caught.as_of >= %s
-"""
-# Many deliveries, of which those are left out whose event is stored for another handler, or that an event
-# made from a list stands for.  The result is whether each is new: a token shows that a claim was there, of
-# its handler or of another.  PostgreSQL gets them in the order of keys, in which every process locks them, so
-# that they cannot deadlock; ``age`` keeps the order in which they came.
-PUT: Final = f"""
-    INSERT INTO {{t}} AS kept (key, type, body, handler, state, due, received, token, subject, as_of)
-    SELECT key, type, body, handler, 'open', {{began}} - age, {{calendar}},
-        CASE WHEN EXISTS (SELECT 1 FROM {{t}} AS other WHERE other.key = given.key) THEN 'claim' ELSE '' END,
-        subject, as_of
-    FROM {{rows 1 key:text type:text body:bytea handler:text age:float8 subject:text as_of:float8}}
-    WHERE NOT EXISTS (
-        SELECT 1 FROM {{t}} AS other
-        WHERE other.key = given.key AND other.handler <> given.handler AND NOT ({_IS_CLAIM})
-    )
-    AND NOT EXISTS ({_COVERED % ("given.subject", "given.as_of")})
-    ON CONFLICT (key, handler) DO UPDATE SET body = excluded.body
-    WHERE kept.state = 'open' AND kept.body IS NULL
-    RETURNING key, token = ''
-"""
-_INSERT: Final = """
-    INSERT INTO {t} (key, type, body, state, due, received, handler, ordering_key, subject, as_of)
-    VALUES ($1, $2, $3, 'open', {now} + $4, coalesce($5, {calendar}), $6, $7, $8, $9)
-    ON CONFLICT (key, handler) DO NOTHING {changed}
-"""
-# Many deliveries without ordering keys, in their order.
-_INSERT_MANY: Final = """
-    INSERT INTO {t} (key, type, body, handler, state, due, received, subject, as_of)
-    SELECT key, type, body, handler, 'open', {began} - age, {calendar}, subject, as_of
-    FROM {rows 1 key:text type:text body:bytea handler:text age:float8 subject:text as_of:float8}
-    WHERE true
-    ON CONFLICT (key, handler) DO NOTHING
-"""
-_IS_COVERED: Final = _COVERED % ("{arg 1 text}", "{arg 2 float8}")
-_SEEN: Final = f"""
-    SELECT DISTINCT subject FROM {{t}}
-    WHERE subject IS NOT NULL AND subject {{any 1 text}} AND NOT ({_IS_CLAIM})
-"""
-# Until the transaction ends, others only read, so that no delivery stores meanwhile what was not there.
-# Autovacuum gives way.
-_ALONE: Final = "{postgres} LOCK TABLE {t} IN SHARE ROW EXCLUSIVE MODE"
-# Waits for the end of such a transaction, and keeps others out, until this one ends.
-_AMONG_OTHERS: Final = "{postgres} LOCK TABLE {t} IN ROW EXCLUSIVE MODE"
-_UNNAMED: Final = f"""
-    SELECT id, received, body FROM {{t}}
-    WHERE subject IS NULL AND {_TYPES} AND NOT ({_IS_CLAIM}) ORDER BY id LIMIT $1
-"""
-_NAME: Final = (
-    "UPDATE {t} SET subject = $3 WHERE id = $1 AND received = $2 AND subject IS NULL"
-)
-# What was handled before may have been pruned.
-_FIRST_HANDLED: Final = (
-    "SELECT due FROM {t} WHERE state = 'handled' ORDER BY due LIMIT 1"
-)
-_UNKNOWN: Final = "SELECT received FROM {t} WHERE subject = '' ORDER BY id DESC LIMIT 1"
-_INSERT_DEAD: Final = """
-    INSERT INTO {t} (key, type, body, state, due, reason, received, handler)
-    VALUES ($1, $2, $3, 'dead', {calendar}, $4, {calendar}, $5)
-    ON CONFLICT (key, handler) DO NOTHING {changed}
-"""
-_KNOWN: Final = f"SELECT {_IS_CLAIM} FROM {{t}} WHERE key = $1 {{update}}"
-_COMPLETE: Final = (
-    f"UPDATE {{t}} SET body = $3 WHERE key = $1 AND handler = $2 AND {_IS_CLAIM}"
-)
-_CLAIM: Final = f"""
-    INSERT INTO {{t}} AS kept (key, type, body, state, due, token, attempts, handler, received, subject)
-    VALUES ($1, $2, $3, 'open', {{now}} + $4, $5, 1,
-        coalesce((SELECT handler FROM {{t}} WHERE key = $1 AND handler = ''), $6), {{calendar}}, $7)
-    ON CONFLICT (key, handler) DO UPDATE
-    SET due = {{now}} + $4, token = excluded.token, attempts = kept.attempts + 1
-    WHERE kept.state = 'open' AND kept.due <= {{now}}
-    RETURNING {", ".join(_ENTRY)}
-"""
-_CLAIMED: Final = """
-    SELECT state, body IS NOT NULL FROM {t} WHERE key = $1 AND handler IN ('', $2) ORDER BY handler LIMIT 1
-"""
-_DUE: Final = "SELECT id, due FROM {t} WHERE state = 'open' AND body IS NOT NULL AND"
-_LEASE: Final = f"""
-    UPDATE {{t}} SET due = {{now}} + $2, token = $3, attempts = attempts + 1
-    WHERE id {{picked}} RETURNING {", ".join(_ENTRY)}
-"""
-_OURS: Final = "WHERE id = $1 AND token = $2 AND state = 'open'"
-_END: Final = f"UPDATE {{t}} SET %s = $3, due = {{calendar}}, ordering_key = NULL {_OURS} {{changed}}"
-_HANDLED: Final = _END % "state = 'handled', body"
-_BURIED: Final = _END % "state = 'dead', reason"
-_FORGET: Final = f"DELETE FROM {{t}} {_OURS} AND body IS NULL {{changed}}"
-_RELEASE: Final = f"UPDATE {{t}} SET due = {{now}} + $3, token = '' {_OURS} {{changed}}"
-_HELD: Final = f"SELECT key, received FROM {{t}} {_OURS} {{update}}"
-_OTHERS: Final = "SELECT handler FROM {t} WHERE key = $1 AND id <> $2"
-_ASSIGN: Final = f"""
-    UPDATE {{t}} SET due = {{now}} + $3, token = '', attempts = 0, handler = $4, ordering_key = $5 {_OURS}
-"""
-_FIRST: Final = "SELECT id FROM {t} WHERE ordering_key = $1 ORDER BY id LIMIT 1"
-_LOCK: Final = """
-    {postgres} SELECT pg_advisory_xact_lock(hashtextextended($1, '{t}'::regclass::oid::bigint))
-"""
-_ADVANCE: Final = f"UPDATE {{t}} SET due = {{now}} WHERE id = ({_FIRST})"
-# SQLite may give the id of a deleted row to a new one.
-_SAME: Final = "WHERE id = $1 AND received = $2"
-# An open one that is for no handler yet will be for all that it fits.
-_GIVEN: Final = f"""
-    SELECT type, body, key, subject, as_of FROM {{t}}
-    {_SAME} AND body IS NOT NULL AND NOT (state = 'open' AND handler = '')
-"""
-_REVIVE: Final = f"""
-    UPDATE {{t}} SET state = 'open', due = {{now}}, token = '', attempts = 0
-    {_SAME} AND (state = 'dead' OR (state = 'handled' AND body IS NOT NULL)) {{changed}}
-"""
-_DROPPABLE: Final = f"""
-    {_SAME} AND (state = 'dead' OR body IS NOT NULL)
-    AND (state <> 'open' OR token = '' OR due <= {{now}}) {{changed}}
-"""
-_DROP: Final = f"DELETE FROM {{t}} {_DROPPABLE}"
-_EMPTY: Final = f"""
-    UPDATE {{t}} SET due = CASE state WHEN 'handled' THEN due ELSE {{calendar}} END, state = 'handled',
-        body = NULL, ordering_key = NULL
-    {_DROPPABLE}
-"""
-_EVENTS: Final = """
-    SELECT id, key, type, body, reason, attempts, received, state, handler
-    FROM {t} WHERE %s id > $1 AND id <= $2 ORDER BY id LIMIT $3
-"""
-_WALK: Final = "SELECT max(id) FROM (SELECT id FROM {t} WHERE id > $1 ORDER BY id LIMIT $2) AS slice"
-# In the order of an index, so that no bodies are read.
-_STATS: Final = """
-    SELECT many, (SELECT received FROM {t} WHERE id = least) FROM (
-        SELECT count(*) AS many, min(id) AS least FROM (
-            SELECT id FROM {t} WHERE state = '%s' ORDER BY %s LIMIT $1
-        ) AS counted
-    ) AS found
-"""
-_BACKLOG: Final = f"""
-    SELECT count(*), min(due), {{began}},
-        (SELECT count(*) FROM (SELECT id FROM {{t}} WHERE state = 'dead' LIMIT $1) AS letters)
-    FROM ({_DUE} due <= {{began}} ORDER BY due, id LIMIT $1) AS waiting
-"""
-_OLD: Final = """
-    WITH picked AS (SELECT id FROM {t} WHERE %s - $1 ORDER BY due LIMIT $2 {skip})
-    %s WHERE id {picked} RETURNING id
-"""
-_PRUNES: Final = {
-    "claims": _OLD
-    % ("state = 'open' AND body IS NULL AND due < {began}", "DELETE FROM {t}"),
-    "bodies": _OLD
-    % (
-        "state = 'handled' AND body IS NOT NULL AND due < {calendar}",
-        "UPDATE {t} SET body = NULL",
-    ),
-    "dead": _OLD % ("state = 'dead' AND due < {calendar}", "DELETE FROM {t}"),
-    "handled": _OLD % ("state = 'handled' AND due < {calendar}", "DELETE FROM {t}"),
-}
 
 
 def runs(
@@ -356,15 +135,17 @@ class ScriptedStore(CatchUpStore):
     def _put_all(self, delivery: Delivery, further: Sequence[Delivery]) -> Script[bool]:
         yield from _lock(delivery, *further)
         if delivery.subject:
-            yield _AMONG_OTHERS, ()
+            yield statements.LOCK_AMONG_OTHERS, ()
         key = delivery.key or made_up_key()
-        known = yield _KNOWN, (key,)
+        known = yield statements.KNOWN, (key,)
         # it is stored: only its claims lack a body
         if not all(is_claim for (is_claim,) in known):
             for each in (delivery, *further):
-                yield _COMPLETE, (key, each.handler, each.body)
+                yield statements.COMPLETE, (key, each.handler, each.body)
             return False
-        if delivery.subject and (yield _IS_COVERED, (delivery.subject, delivery.as_of)):
+        if delivery.subject and (
+            yield statements.IS_COVERED, (delivery.subject, delivery.as_of)
+        ):
             return False
         is_new = yield from _add(delivery, key)
         for each in further:
@@ -373,10 +154,10 @@ class ScriptedStore(CatchUpStore):
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
         if isinstance(found, Entry):
-            return await self._end(_BURIED, found, reason)
+            return await self._end(statements.BURIED, found, reason)
         key = found.key or made_up_key()
         return await self._changes(
-            _INSERT_DEAD, key, found.type, found.body, reason, found.handler
+            statements.INSERT_DEAD, key, found.type, found.body, reason, found.handler
         )
 
     @runs("each alone")
@@ -384,7 +165,7 @@ class ScriptedStore(CatchUpStore):
         key = delivery.key or made_up_key()
         token = secrets.token_hex(8)
         rows = yield (
-            _CLAIM,
+            statements.CLAIM,
             (
                 key,
                 delivery.type,
@@ -397,7 +178,7 @@ class ScriptedStore(CatchUpStore):
         )
         if rows:
             return _entry(rows[0])
-        found = yield _CLAIMED, (key, delivery.handler)
+        found = yield statements.CLAIMED, (key, delivery.handler)
         if found and found[0][0] != "open":
             return Standing.HANDLED
         if found and found[0][1]:
@@ -412,35 +193,37 @@ class ScriptedStore(CatchUpStore):
         if names == []:
             return []
         yield from self._database.corrected(lease, names)
-        text = _take(None if names is None else len(names))
+        text = statements.take(None if names is None else len(names))
         rows = yield text, (limit, lease, secrets.token_hex(8), *(names or ()))
         return sorted(map(_entry, rows), key=lambda entry: entry.id)
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
-        return await self._end(_HANDLED, entry, body)
+        return await self._end(statements.HANDLED, entry, body)
 
     @runs("each alone")
     def release(self, entry: Entry, *, delay: float) -> Script[bool]:
         ours = (entry.id, entry.token)
-        if entry.body is None and (yield _FORGET, ours):
+        if entry.body is None and (yield statements.FORGET_CLAIM, ours):
             return True
-        return bool((yield _RELEASE, (*ours, delay)))
+        return bool((yield statements.RELEASE, (*ours, delay)))
 
     @runs("together")
     def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> Script[bool]:
         yield from _lock(*deliveries)
-        held = yield _HELD, (entry.id, entry.token)
+        held = yield statements.HELD, (entry.id, entry.token)
         if not held:
             return False
         key, received = held[0]
-        others = {handler for (handler,) in (yield _OTHERS, (key, entry.id))}
+        others = {
+            handler for (handler,) in (yield statements.OTHER_HANDLERS, (key, entry.id))
+        }
         first = next((each for each in deliveries if each.handler not in others), None)
         if first is None:
-            yield _HANDLED, (entry.id, entry.token, None)
+            yield statements.HANDLED, (entry.id, entry.token, None)
         else:
             delay = yield from _delay(first)
             yield (
-                _ASSIGN,
+                statements.ASSIGN,
                 (entry.id, entry.token, delay, first.handler, first.ordering_key),
             )
         for each in deliveries:
@@ -450,7 +233,7 @@ class ScriptedStore(CatchUpStore):
 
     @runs("together")
     def give(self, event: StoredEvent, handler: str) -> Script[bool]:
-        found = yield _GIVEN, (event.id, event.received_at)
+        found = yield statements.GIVEN, (event.id, event.received_at)
         if not found:
             return False
         kind, body, key, subject, as_of = found[0]
@@ -468,15 +251,13 @@ class ScriptedStore(CatchUpStore):
     def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
     ) -> Script[list[StoredEvent]]:
-        text = _EVENTS % (
-            "" if state is None else f"state = '{STATES[STATES.index(state)]}' AND"
-        )
+        text = statements.events_in(state)
         if state != "handled":
             return list(map(_event, (yield text, (after, _LAST_ID, limit))))
         found: list[StoredEvent] = []
         # no index has their ids in order: look at some of all at a time
         while len(found) < limit:
-            ((last,),) = yield _WALK, (after, WALKED)
+            ((last,),) = yield statements.WALK, (after, WALKED)
             if last is None:
                 break
             found += map(_event, (yield text, (after, last, limit - len(found))))
@@ -484,20 +265,20 @@ class ScriptedStore(CatchUpStore):
         return found
 
     async def revive(self, event: StoredEvent) -> bool:
-        return await self._changes(_REVIVE, event.id, event.received_at)
+        return await self._changes(statements.REVIVE, event.id, event.received_at)
 
     @runs("together")
     def drop(self, event: StoredEvent) -> Script[bool]:
         same = (event.id, event.received_at)
-        found = yield f"SELECT due, ordering_key FROM {{t}} {_SAME}", same
+        found = yield statements.DUE_AND_ORDER, same
         key = found[0][1] if found else None
         # read again under the lock: meanwhile it may have become the due one
         if key is not None:
-            yield _LOCK, (key,)
-            found = yield f"SELECT due FROM {{t}} {_SAME}", same
-        dropped = yield _DROP if event.key is None else _EMPTY, same
+            yield statements.LOCK_ORDER, (key,)
+            found = yield statements.DUE_NOW, same
+        dropped = yield statements.DROP if event.key is None else statements.EMPTY, same
         if dropped and key is not None and found[0][0] < inf:
-            yield _ADVANCE, (key,)
+            yield statements.ADVANCE, (key,)
         return bool(dropped)
 
     @runs("to read")
@@ -505,7 +286,7 @@ class ScriptedStore(CatchUpStore):
         found: dict[State, StateStats] = {}
         for state in STATES:
             ((count, oldest),) = yield (
-                _STATS % (state, "due" if state == "handled" else "id"),
+                statements.stats_of(state),
                 (MOST + 1,),
             )
             found[state] = StateStats(min(count, MOST), oldest, has_more=count > MOST)
@@ -513,7 +294,7 @@ class ScriptedStore(CatchUpStore):
 
     @runs("to read")
     def backlog(self) -> Script[Backlog]:
-        ((due, first, now, dead),) = yield _BACKLOG, (COUNTED,)
+        ((due, first, now, dead),) = yield statements.BACKLOG, (COUNTED,)
         return Backlog(due, 0.0 if first is None else now - first, dead)
 
     async def prune(
@@ -532,7 +313,9 @@ class ScriptedStore(CatchUpStore):
         pruned = 0
         for what, age in ages.items():
             if age is not None:
-                pruned = await in_slices(partial(self._prune_some, _PRUNES[what], age))
+                pruned = await in_slices(
+                    partial(self._prune_some, statements.PRUNES[what], age)
+                )
         return pruned
 
     @runs("together")
@@ -542,7 +325,7 @@ class ScriptedStore(CatchUpStore):
         if unseen:
             # this lock first, as whoever changes open deliveries of ordering keys takes it first
             yield from _lock(*chain.from_iterable(unseen))
-            yield _ALONE, ()
+            yield statements.LOCK_ALONE, ()
             seen |= yield from _seen(unseen)
             yield from _add_all(
                 [event for event in unseen if event[0].subject not in seen]
@@ -551,18 +334,18 @@ class ScriptedStore(CatchUpStore):
 
     @runs("together")
     def name_subjects(self, limit: int) -> Script[int]:
-        found = yield _UNNAMED, (limit,)
+        found = yield statements.UNNAMED, (limit,)
         for row, received, body in found:
-            yield _NAME, (row, received, stored_subject(body))
+            yield statements.NAME_SUBJECT, (row, received, stored_subject(body))
         return len(found)
 
     @runs("to read")
     def knows_from(self) -> Script[float | None]:
-        found = yield _FIRST_HANDLED, ()
+        found = yield statements.FIRST_HANDLED, ()
         if not found:
             return None
         times: list[float] = [time for (time,) in found]
-        times += [received for (received,) in (yield _UNKNOWN, ())]
+        times += [received for (received,) in (yield statements.LAST_OF_NO_SUBJECT, ())]
         return max(times)
 
     @runs("aside")
@@ -574,13 +357,13 @@ class ScriptedStore(CatchUpStore):
         return bool((yield text, values))
 
     async def _end(self, text: str, entry: Entry, *values: object) -> bool:
-        """End a lease by ``_HANDLED`` or ``_BURIED``, and make the next of its ordering key due."""
+        """End a lease by ``HANDLED`` or ``BURIED``, and make the next of its ordering key due."""
 
         def script() -> Script[bool]:
             yield from _lock(entry)
             ended = yield text, (entry.id, entry.token, *values)
             if ended and entry.ordering_key is not None:
-                yield _ADVANCE, (entry.ordering_key,)
+                yield statements.ADVANCE, (entry.ordering_key,)
             return bool(ended)
 
         how: How = "each alone" if entry.ordering_key is None else "together"
@@ -589,27 +372,9 @@ class ScriptedStore(CatchUpStore):
 
 def create() -> Script[None]:
     """Create the table and its indexes: those of the first version, and what was changed since."""
-    for text in _CREATE:
+    for text in statements.CREATE:
         yield text, ()
     yield from SCHEMA.upgrade(FIRST)
-
-
-@cache
-def _take(handlers: int | None) -> str:
-    """Return the statement for so many handlers: each alone, so that no entry of another handler is read."""
-    if handlers is None:
-        return f"WITH picked AS ({_DUE} due <= {{began}} ORDER BY due, id LIMIT $1 {{skip}}) {_LEASE}"
-    names = range(4, 4 + handlers)
-    each = [  # compared as rows, so that no other index fits
-        f"due_{name} AS ({_DUE} (handler, due) >= (${name}, 0) AND (handler, due) <= (${name}, {{began}})"
-        " ORDER BY handler, due, id LIMIT $1 {skip})"
-        for name in names
-    ]
-    found = " UNION ALL ".join(f"SELECT id, due FROM due_{name}" for name in names)
-    each.append(
-        f"picked AS (SELECT id FROM ({found}) AS found ORDER BY due, id LIMIT $1)"
-    )
-    return f"WITH {', '.join(each)} {_LEASE}"
 
 
 async def in_slices(
@@ -640,13 +405,13 @@ def _lock(*found: Delivery | Entry) -> Script[None]:
     for key in sorted(
         {each.ordering_key for each in found if each.ordering_key is not None}
     ):
-        yield _LOCK, (key,)
+        yield statements.LOCK_ORDER, (key,)
 
 
 def _delay(delivery: Delivery) -> Script[float]:
     """Return after how long a new delivery is due: never, while others with its ordering key are open."""
     key = delivery.ordering_key
-    if key is not None and (yield _FIRST, (key,)):
+    if key is not None and (yield statements.FIRST_OF_ORDER, (key,)):
         return inf
     return 0.0
 
@@ -664,9 +429,9 @@ def _add(delivery: Delivery, key: str, received: float | None = None) -> Script[
         delivery.subject,
         delivery.as_of,
     )
-    added = yield _INSERT, (key, *values)
+    added = yield statements.INSERT, (key, *values)
     if not added:
-        yield _COMPLETE, (key, delivery.handler, delivery.body)
+        yield statements.COMPLETE, (key, delivery.handler, delivery.body)
     return bool(added)
 
 
@@ -674,7 +439,7 @@ def _seen(events: Sequence[Sequence[Delivery]]) -> Script[set[str]]:
     """Return which subjects of *events* are known."""
     found: set[str] = set()
     for some in slices([event[0].subject for event in events], MOST_ROWS):
-        found |= {subject for (subject,) in (yield _SEEN, (some,))}
+        found |= {subject for (subject,) in (yield statements.SEEN_SUBJECTS, (some,))}
     return found
 
 
@@ -691,7 +456,7 @@ def _add_all(events: Sequence[Sequence[Delivery]]) -> Script[None]:
             row_of(each, f"{CAUGHT_UP_KEY}{each.subject}", (len(some) - at) / 1e6)
             for at, each in enumerate(some)
         ]
-        yield _INSERT_MANY, (rows,)
+        yield statements.INSERT_MANY, (rows,)
 
 
 def row_of(delivery: Delivery, key: str, age: float) -> tuple[object, ...]:
@@ -712,5 +477,5 @@ def _made(kind: Callable[..., T], names: Sequence[str], row: _Row) -> T:
     return kind(**{**facts, "key": shown_key(facts["key"])})
 
 
-_entry: Final = partial(_made, Entry, _ENTRY)
-_event: Final = partial(_made, StoredEvent, _EVENT)
+_entry: Final = partial(_made, Entry, statements.ENTRY_COLUMNS)
+_event: Final = partial(_made, StoredEvent, statements.EVENT_COLUMNS)

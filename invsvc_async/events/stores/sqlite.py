@@ -23,16 +23,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
-from invsvc_async.events.stores import Delivery, made_up_key
+from invsvc_async.events.stores import Delivery, made_up_key, statements
 from invsvc_async.events.stores.scripts import (
-    PUT,
-    SCHEMA,
     How,
     ScriptedStore,
     create,
     in_slices,
     runs,
 )
+from invsvc_async.events.stores.statements import SCHEMA
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, Script, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection
@@ -56,22 +55,12 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("invsvc_async.events")
 _APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
 _FACTS: Final = (
-    "CREATE TABLE facts (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
-    f"INSERT INTO facts VALUES ('schema', {SCHEMA.version}), ('opened', ''), ('checked', ''), ('ahead', 0)",
+    *statements.FACTS,
     f"PRAGMA application_id = {_APPLICATION}",
 )
-# The end of the last lease or delay: of each kind, an index has the times.
-_LAST: Final = (
-    "SELECT max(due) FROM delivery WHERE state = 'open' AND body IS {} AND due < 9e999"
-)
-_NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
 _creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
 # bytes of a file that is checked before its first use: about 0.1 s
 _SMALL: Final = 8 << 20
-_CHECKED: Final = """
-    SELECT value, page_count * page_size FROM facts, pragma_page_count, pragma_page_size
-    WHERE name = 'checked'
-"""
 _AGAIN: Final = 60.0  # s until the next try, if one failed
 # pages of the log, after which SQLite's own commits would copy it
 _WANTED: Final = 1_000
@@ -262,7 +251,7 @@ class _File:
             t="delivery",
             id="INTEGER PRIMARY KEY",
             bytes="BLOB",
-            picked="IN (SELECT id FROM picked)",
+            picked=statements.PICKED_IN_FILE,
         )
         self.upkeep = Upkeep(self.path, name)
         self._same = SameFile(Path(self.path), name, "all its receivers")
@@ -321,7 +310,9 @@ class _File:
                     )
                     for one in some
                 ]
-                new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
+                new = dict(
+                    db.execute(*self.dialect.translated(statements.PUT, (rows,)))
+                )
                 # of several with a key, the first
                 results += (bool(new.pop(key, False)) for key, *_ in rows)
         return results
@@ -419,7 +410,7 @@ class _File:
             version = self._version_in(db)
             if version is not None:
                 self.dialect.run(db, SCHEMA.upgrade(version))
-                db.execute(_NOTE, ("schema", SCHEMA.version))
+                db.execute(statements.NOTE_FACT, ("schema", SCHEMA.version))
 
     def _version_in(self, db: sqlite3.Connection) -> int | None:
         """
@@ -429,7 +420,7 @@ class _File:
             JournalError: They are another program's, or of a version that the package does not know.
         """
         (application,) = db.execute("PRAGMA application_id").fetchone()
-        tables = {each for (each,) in db.execute("SELECT name FROM sqlite_master")}
+        tables = {each for (each,) in db.execute(statements.TABLES_IN_FILE)}
         if not (application or tables):
             return None
         if application != _APPLICATION:
@@ -437,27 +428,30 @@ class _File:
                 f"{self._name}: the file has other tables, perhaps those of the application. Give the "
                 "events a file of their own."
             )
-        text = "SELECT max(value) FROM facts WHERE name = 'schema'"
-        version = db.execute(text).fetchone()[0] if "facts" in tables else None
+        version = (
+            db.execute(statements.VERSION).fetchone()[0] if "facts" in tables else None
+        )
         return SCHEMA.check(self._name, version)
 
     def _start_clock(self, db: sqlite3.Connection) -> None:
         """Note how far the clock of leases is ahead; the machine was started if the file has another note."""
         opened = opened_as(Path(self.path))
         with transaction(db, "BEGIN IMMEDIATE"):
-            facts = dict(db.execute("SELECT name, value FROM facts"))
+            facts = dict(db.execute(statements.ALL_FACTS))
             self._ahead = facts["ahead"]
             if facts["opened"] != opened:
                 last = [
                     end
                     for body in ("NOT NULL", "NULL")
-                    for (end,) in db.execute(_LAST.format(body))
+                    for (end,) in db.execute(statements.LAST_END.format(body))
                 ]
                 self._ahead = (
                     max((end for end in last if end is not None), default=0.0)
                     - self._steady()
                 )
-                db.executemany(_NOTE, [("ahead", self._ahead), ("opened", opened)])
+                db.executemany(
+                    statements.NOTE_FACT, [("ahead", self._ahead), ("opened", opened)]
+                )
 
 
 def connect_again(path: str, wait: float = 5.0) -> sqlite3.Connection:
@@ -511,7 +505,7 @@ class Upkeep:
     def start(self, db: sqlite3.Connection) -> None:
         """Start the thread, and leave the copying of *db* to it; check a small file now."""
         self._opened = opened_as(Path(self._path))
-        (checked, size) = db.execute(_CHECKED).fetchone()
+        (checked, size) = db.execute(statements.CHECKED).fetchone()
         self._is_checked = checked == self._opened
         if not self._is_checked and size <= _SMALL:
             self._check(db)
@@ -567,7 +561,7 @@ class Upkeep:
         self, db: sqlite3.Connection, stops: Callable[[], bool] | None = None
     ) -> None:
         check_file(db, self._name, stops)
-        db.execute("UPDATE facts SET value = ? WHERE name = 'checked'", (self._opened,))
+        db.execute(statements.NOTE_CHECKED, (self._opened,))
         self._is_checked = True
 
 

@@ -1,0 +1,301 @@
+"""
+Statements about the keys of users, the order of the writes to one thing, and the findings of people.
+
+In the order of a key's life: its claim, or its take-over; what its write waits for; being sent; what writes
+have left of a thing; the release; the finding of a person.  How to read them is told at the top of
+``statements``.  What is stored of a send and of its end is in ``entry_sql``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from invsvc_async.durable.entry import (
+    CHANGING,
+    ENTRY,
+    SET_CHANGING,
+    WRITTEN,
+    WRITTEN_NAMES,
+    State,
+)
+from invsvc_async.durable.store.conditions import FREED, OPEN, Teller, WaitsFor
+from invsvc_async.durable.store.statements.store_sql import (
+    MARK_IS_OPEN,
+    dead,
+    owned,
+    unowned,
+)
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE
+
+# --- claiming a key, and looking at it: ``claims``
+
+_TELLER: Final = (
+    f"CASE WHEN u.seq IS NULL THEN {Teller.NOBODY:d}"
+    f" WHEN {dead('u.taker')} THEN {Teller.GONE:d} ELSE {Teller.LIVING:d} END"
+)
+# An entry, the token of its lane, whether a living process has it (1 or 0), and a ``Teller``.
+_FOUND: Final = f"""
+SELECT {ENTRY}, l.owner, CASE WHEN {unowned("l.owner")} THEN 0 ELSE 1 END AS lives,
+    {_TELLER} AS teller
+FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq
+"""
+# The entries of keys as they are now, without a lock.
+LOOK: Final = f"{_FOUND} WHERE e.key {{any 2 text}}"
+# The same question, when only yes or no matters.
+HAS_KEY: Final = "SELECT 1 FROM {s}entries WHERE key = $1"
+# The columns of the values $2; the number of a new entry; its columns.
+_GIVEN: Final = f"{WRITTEN} taker:text"
+_NUMBER: Final = "nextval('{s}entries_seq_seq')"
+_WRITTEN_COLUMNS: Final = ", ".join(WRITTEN_NAMES)
+# The values of a new entry, of a row that has ``is_whole`` and ``is_next`` (below).  An entry of a thing that
+# is not next, or of which that is not known (NULL), enters as TO DO, whatever state it was given.
+_VALUES_IF_NEXT: Final = ", ".join(
+    f"CASE WHEN is_whole AND (thing IS NULL OR is_next) THEN state ELSE {State.TO_DO:d} END"
+    if name == "state"
+    else name
+    for name in WRITTEN_NAMES
+)
+# PostgreSQL claims keys in one statement, which also returns the entries that were there:
+#
+#     durable makes the commit wait for the disk
+#     whole   is_whole: the database has all keys, since it was not restored from a copy.  Otherwise no write
+#             is next.  A run looks for the mark of a copy before it claims.  But this connection may be the
+#             first one to the copy: then ``connected`` of the store has set the mark since.  A run whose
+#             write is not next looks for the mark once more before it sends
+#     owned   the lane, if it is still this process's; it stays so until the commit
+#     new     what is given under keys that have no entry, if the lane is owned
+#     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries
+#             of a thing are in the order of their commits.  ``newest`` becomes the number of the new entry,
+#             and ``before`` the number that ``newest`` was; ``is_next``: see below
+#     made    the inserted entries; none under a key for which another process was faster
+#     told    who has to return the secrets of webhooks that they create
+#
+# A write is next (``order``) if ``before`` is 0: its row of states is new, so no write to the thing is known.
+# Or if ``before`` is an entry of this lane that was applied; that may be read as of the statement's start,
+# because it stays so.  ``before`` is NULL if the row was there but named no claim: something else has made
+# it, or a retry has removed the name.  Then ``is_next`` is NULL, too, and counts as no.
+CLAIM: Final = f"""
+WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
+whole AS (SELECT NOT EXISTS ({MARK_IS_OPEN}) AS is_whole),
+owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
+new AS MATERIALIZED (
+    SELECT owned.id, given.* FROM durable CROSS JOIN owned CROSS JOIN {{rows 2 {_GIVEN}}}
+    WHERE NOT EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE e.key = given.key)
+), line AS (
+    INSERT INTO {{s}}states AS s (thing, place, newest, before)
+    SELECT thing, 0, {_NUMBER}, 0 FROM new WHERE thing IS NOT NULL ORDER BY thing
+    ON CONFLICT (thing) DO UPDATE SET before = s.newest, newest = {_NUMBER}
+    RETURNING thing, newest, before = 0 OR EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict = '{Verdict.APPLIED}'
+    ) AS is_next
+), made AS (
+    INSERT INTO {{s}}entries (seq, place, lane, {_WRITTEN_COLUMNS})
+    SELECT number, number, id, {_VALUES_IF_NEXT}
+    FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
+        CROSS JOIN whole
+    ON CONFLICT (key) DO NOTHING RETURNING seq, key
+), told AS (
+    INSERT INTO {{s}}unheard (seq, taker)
+    SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_GIVEN}}} USING (key) WHERE given.taker IS NOT NULL
+)
+SELECT given.key, made.seq, is_whole AND (given.thing IS NULL OR is_next), found
+FROM whole CROSS JOIN {{rows 2 {_GIVEN}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
+    LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
+"""
+# In a file, entries that were inserted as being sent, but are not next (``order``), become TO DO in the same
+# transaction.  A place in ``states`` is the number of an entry, unless a forced retry has given it: then no
+# entry is found, and the new one is not next.
+NOT_NEXT: Final = f"""
+UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
+    EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.{OPEN} AND o.seq <> e.seq)
+    OR EXISTS (SELECT 1 FROM {{s}}entries AS u WHERE u.thing = e.thing AND u.verdict = '{Verdict.UNKNOWN}')
+    OR EXISTS (SELECT 1 FROM {{s}}states AS s WHERE s.thing = e.thing AND NOT EXISTS (
+        SELECT 1 FROM {{s}}entries WHERE seq = s.place AND lane = $2 AND verdict = '{Verdict.APPLIED}'
+    ))
+) RETURNING seq
+"""
+# Who returns the secret of a new webhook; the last that was noted counts.
+SET_TELLER: Final = """
+INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
+    ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
+"""
+
+# --- taking over a key, and reopening it: ``claims``
+
+# A condition: entries in lanes that no process has, and that may have been sent.
+RELEASED_IN_DOUBT: Final = (
+    f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
+    " ORDER BY e.seq"
+)
+# Only out of the lane $2, in which the entry was seen; the script has the locks of both lanes.
+MOVE_ENTRY: Final = f"""
+UPDATE {{s}}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND {OPEN} RETURNING seq
+"""
+# An earlier try may have moved it: then the entry is in the lane that was wanted.
+WAS_MOVED: Final = (
+    f"SELECT seq FROM {{s}}entries WHERE seq = $1 AND lane = $2 AND {OPEN}"
+)
+# Only from the verdict that was seen, with its time: of two runs, one reopens the entry.
+REOPEN_SEEN: Final = f"""
+UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
+    WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
+"""
+# Only of an open entry in the lane, which the script has locked.
+NOTE_DIGEST: Final = (
+    f"UPDATE {{s}}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND {OPEN}"
+)
+
+# --- the order of the writes to one thing: ``order``
+
+# Whether a write to the thing $1 after the place $2 is being sent.
+_ONE_IS_BEING_SENT: Final = f"""
+EXISTS (
+    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND {OPEN}
+        AND state = {State.SENDING:d}
+)
+"""
+# Whether one may have had an effect.  Of those that are done, ``states`` has the place of the last one.
+_IS_OVERTAKEN: Final = f"""
+EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR {_ONE_IS_BEING_SENT}
+"""
+# Asked before a write is sent, and once more in the transaction that notes that it is.
+OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
+
+
+def _comes_before(row: str, *, place: str, own: str, waits_for: str) -> str:
+    """
+    Return the condition that the open entry *row* comes before the entry *own* at *place*, to the same thing.
+
+    *waits_for* is ``WaitsFor`` as a number.
+    """
+    is_earlier = f"{row}place < {place}"
+    is_other_sent = f"{row}state = {State.SENDING:d} AND {row}seq <> {own}"
+    return (
+        f"({waits_for} < {WaitsFor.SENT:d} AND {is_earlier})"
+        f" OR ({waits_for} > {WaitsFor.EARLIER:d} AND {is_other_sent})"
+    )
+
+
+# Of the writes that this one waits for, the first above the place $3, up to which others were passed over
+# already; and what is known of the thing.
+AHEAD: Final = f"""
+SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, {_ONE_IS_BEING_SENT}, EXISTS (
+    SELECT 1 FROM {{s}}entries AS e WHERE e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4
+), s.place, s.team, s.state, s.stamp
+FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
+    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place > $3 AND (
+        {_comes_before("", place="$2", own="$4", waits_for="{arg 5 smallint}")}
+    ) ORDER BY place LIMIT 1
+) AS earlier ON true
+"""
+# The first writes to the thing $1 before the place $2 that are not done.
+KEYS_BEFORE: Final = f"""
+SELECT key FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place < $2 ORDER BY place LIMIT 100
+"""
+# The verdicts UNKNOWN of other writes to the thing.
+UNKNOWN_BESIDE: Final = f"""
+SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.UNKNOWN}' AND seq <> $2
+"""
+# A condition: the entries of things with the verdict UNKNOWN.
+UNKNOWN_OF_THINGS: Final = f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}"
+_NO_CREATE: Final = " AND ".join(
+    f"thing NOT LIKE '{each}%'" for each in PREFIXES_OF_ALIKE
+)
+# The last place of each thing at which a write is being sent, which is no create.
+IN_FLIGHT: Final = f"""
+SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND {OPEN}
+    AND state = {State.SENDING:d} AND {_NO_CREATE} GROUP BY thing
+"""
+
+# --- beginning to send: ``begin`` of ``order``
+
+# The row is there: the claim of a key makes it (``line`` in ``CLAIM``).  In a file nothing has to be locked.
+LOCK_THING: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
+# Whether one of the writes that come before has to be waited for: a living process has it; or it may have
+# been sent, and is none of those that were passed over.  (AND binds before OR.  ``any`` of an empty list may
+# be NULL, hence IS NOT TRUE.)
+HAS_TO_WAIT: Final = f"""
+SELECT EXISTS (
+    SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
+    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND (
+        {_comes_before("e.", place="$3", own="$5", waits_for="{arg 6 smallint}")}
+    ) AND (
+        {owned("l.owner")}
+        OR e.state = {State.SENDING:d} AND (e.seq {{any 4 bigint}}) IS NOT TRUE
+    )
+)
+"""
+# Only an open entry that is still in the lane of the run, which the script has locked.
+BEGIN: Final = f"""
+UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigint {CHANGING}}}
+    WHERE e.seq = given.number AND e.lane = given.at AND e.{OPEN} RETURNING seq
+"""
+# Whether ``BEGIN`` has stored this intent as being sent before, by a transaction whose reply was lost.
+HAS_BEGUN: Final = f"""
+SELECT EXISTS (SELECT 1 FROM {{s}}entries
+    WHERE seq = $1 AND lane = $2 AND {OPEN} AND state = {State.SENDING:d} AND intent = {{arg 3 text}})
+"""
+# Whether a living process has another write to the thing that may have been sent.
+ANOTHER_IS_HELD: Final = f"""
+SELECT EXISTS (
+    SELECT 1 FROM {{s}}entries AS e JOIN {{s}}lanes AS l ON l.id = e.lane
+    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND e.state = {State.SENDING:d} AND e.seq <> $3
+        AND {owned("l.owner")}
+)
+"""
+
+# --- what writes have left: ``states``
+
+# What the last finished write to each thing has left.
+LAST_WRITES: Final = (
+    "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
+)
+# ``claim`` is the id of a webhook that an entry claims for its create.
+WEBHOOKS_MADE: Final = """
+SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq
+"""
+
+# --- releasing a key: ``claims``
+
+# Only an open entry that is still in the lane $2, if that still has the token $3.
+_IF_OWNED: Final = f"""
+WHERE key = $1 AND lane = $2 AND {OPEN}
+    AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
+"""
+# For any run.
+RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_IF_OWNED}"
+# For any run; and it was not sent, although it entered as being sent.
+RELEASE_UNSENT: Final = (
+    f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_IF_OWNED}"
+)
+
+# --- what a person has found out: ``findings``
+
+# The entry stays as it is until the commit.
+LOCK_ENTRY: Final = (
+    f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
+)
+# An entry that is done already may get another end.  It is opened first, so that in a file all that follows
+# from an end, by triggers, follows from this one, too.
+OPEN_AGAIN: Final = f"""
+UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
+    WHERE seq = $1
+"""
+# An entry of a key leaves its lane: otherwise the next claim would take the write for one that the process of
+# the lane has applied (``CLAIM``, ``NOT_NEXT``).
+STORE_FINDING: Final = f"""
+UPDATE {{s}}entries AS e SET lane = given.lane, {SET_CHANGING}
+    FROM {{rows 1 seq:bigint lane:bigint {CHANGING}}}
+    WHERE e.seq = given.seq
+"""
+# The finding is a verdict that nobody has acknowledged yet.
+NOTE_UNHEARD: Final = (
+    "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
+)
+# The stored state of the thing may be what a later write left, or this one: from now on, it is not known.
+PERHAPS_CHANGED: Final = """
+INSERT INTO {s}states AS s (thing, place) VALUES ($1, $2) ON CONFLICT (thing) DO UPDATE SET
+    place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
+    team = NULL, state = NULL, stamp = NULL
+"""
