@@ -80,7 +80,7 @@ async def with_replacements(
 
 
 def _with_replacement(result: Result, found: Mapping[str, str]) -> Result:
-    """Return *result*, with the id of what stands in the place of its webhook, if that was *found*."""
+    """Return *result* with the id of the new webhook in the place of its own, if one was *found*."""
     if not result.secret_lost or result.thing is None:
         return result
     if result.thing not in found:

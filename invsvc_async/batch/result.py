@@ -160,7 +160,7 @@ class Result(Generic[T_co]):
 
 
 def _message_of(verdict: Verdict, record: VerdictRecord) -> str:
-    """Return the one-line reason; an answer that says success is stored without one."""
+    """Return the one-line reason.  For an answer of success, none is stored."""
     if record.why:
         return record.why
     if record.basis == "answered" and verdict is Verdict.APPLIED:

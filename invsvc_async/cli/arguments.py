@@ -181,7 +181,7 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _first_called(what: str) -> Operation | None:
-    """Return the operation called *what*, or the first one of a resource with this name."""
+    """Return the operation called *what*, or the first operation of the resource *what*."""
     for name, row in BY_NAME.items():
         if f"{name}.".startswith(f"{what}."):
             return row

@@ -300,7 +300,7 @@ def _value_of(intent: Intent, finding: Resolution) -> Any:  # Any: as the operat
 
 
 def _known_id(intent: Intent, found: str | None, *, is_new: bool) -> str | None:
-    """Return the id that was *found*, or else that of the thing that the write changes, if it is not new."""
+    """Return the id *found*, or else the id in the path of the write, if its thing is not new."""
     if found:
         return found
     if is_new:

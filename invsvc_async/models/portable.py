@@ -284,7 +284,7 @@ class _Verbatim(str):
 
 
 def _in_cell(value: object) -> str | None:
-    """Return *value* as the cell of a table shows it: a text as it is, all else by its repr."""
+    """Return *value* for the cell of a table: a text as it is, all else by its repr."""
     if value is None or isinstance(value, str):
         return value
     return repr(value)

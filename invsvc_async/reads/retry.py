@@ -196,7 +196,7 @@ class _RetriedRead:
         raise self.failure or AssertionError  # tenacity gives up on failures only
 
     def _was_cut_short(self, state: RetryCallState) -> bool:
-        """Return whether it ends for want of time: of its own, not of what a long Retry-After asks for."""
+        """Return whether the read ends for want of time, not for a Retry-After that asks for more."""
         left = self._left()
         if left <= 0:
             return True

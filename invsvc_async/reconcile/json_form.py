@@ -341,7 +341,7 @@ def _number(value: Any, _: object) -> float:  # Any: a Decimal or an int of the 
 
 
 def _unless_it_is(make: Callable[[object, object], object]) -> Callable[..., Any]:
-    """Return *make*, but for a value that is of the class already: it stays as it is."""
+    """Return *make*, changed so that a value of the right class stays as it is."""
 
     def made(value: object, of: object) -> object:
         if type(value) is of:

@@ -60,7 +60,7 @@ class WriteClock:
         return agree([*self._all_bounds(readings)], self.slack)
 
     def _all_bounds(self, readings: list[Reading]) -> Iterator[tuple[float, float]]:
-        """Yield the bounds that each answer gives, those that *readings* have, and those of the intent."""
+        """Yield the bounds of each answer, of *readings*, and of the intent."""
         for event in self.history:
             if isinstance(event, (Attempt, Reading)) and event.stamp is not None:
                 yield bounds_of(event.stamp, event.started, event.ended)

@@ -354,7 +354,7 @@ def dbtable_tables(call: Call) -> Answer:
 
 
 def _chosen(rows: Iterable[Record], name: str, wanted: str | None) -> list[Record]:
-    """Return the *rows* in which *name* has the *wanted* value; without one, all of them."""
+    """Return the *rows* in which *name* has the *wanted* value; all rows if *wanted* is ``None``."""
     if wanted is None:
         return list(rows)
     return [row for row in rows if row[name] == wanted]
@@ -493,7 +493,7 @@ def update_webhook(call: Call) -> Answer:
 
 
 def _webhook_fields(body: dict[str, Json]) -> dict[str, Json]:
-    """Return what *body* says of a webhook; its other members are ignored."""
+    """Return the members of *body* that a webhook has."""
     return {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
 
 

@@ -141,7 +141,7 @@ class Connections:
 
 
 def _sends_with() -> object:
-    """Return what aiohttp's sessions send with; a library that stands in for the network replaces it."""
+    """Return the method by which aiohttp's sessions send, which stand-ins for the network replace."""
     return aiohttp.ClientSession._request  # noqa: SLF001 - the method that other libraries replace
 
 

@@ -186,7 +186,7 @@ class TokenProvider(Credential):
         return self.ready != refused
 
     async def _fetch(self) -> None:
-        """Wait for the fetch that is under way in this loop, or for a new one."""
+        """Wait for the fetch under way in this loop, or start a fetch and wait for it."""
         fetching = self._fetching
         if fetching is None or not _runs_here(fetching):
             fetching = self._fetching = asyncio.create_task(self._ask_source())

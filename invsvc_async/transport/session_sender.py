@@ -84,7 +84,7 @@ class SessionSender:
         )
 
     def _proxy_for(self, url: URL) -> Proxy | None:
-        """Return the proxy that was given, or that of the environment if it may be looked at."""
+        """Return the given proxy, or else the proxy of the environment, if the client may look there."""
         if self._proxy is not None or not self._trust_env:
             return self._proxy
         from invsvc_async.transport.proxy import proxy_of_environment

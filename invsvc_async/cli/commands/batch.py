@@ -192,7 +192,7 @@ async def run(
 
 
 def _check_no_table(file: Path, lines: BinaryIO, writes: FileWrites) -> None:
-    """Check that an input without a write in any line is no table, which needs its operation."""
+    """Check that an input in which no line is a write is no table: a table needs ``--operation``."""
     if writes.good:
         return
     if _is_table(file, lines):

@@ -41,7 +41,7 @@ def has_more(connection: sqlite3.Connection) -> bool:
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Create the table, and that of which journal moves its rows, unless they are there."""
+    """Create the table of rows, and the table that names the journal which moves them, unless they exist."""
     connection.executescript(schema_sql.APPLICATION_TABLES)
 
 

@@ -398,7 +398,7 @@ class TrustSource:
         return Trust(keys, headers, self._accept_unsigned)
 
     async def _asked(self, source: object) -> Any:  # Any: it is checked afterwards
-        """Return *source*, or its result if it is a function; that runs in a thread, because it may hang."""
+        """Return *source*, or the result of the function *source*, which runs in a thread: it may hang."""
         if not callable(source):
             return source
         if self._is_asking:

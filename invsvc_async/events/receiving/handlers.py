@@ -295,7 +295,7 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
 
 
 def _check_types(types: Sequence[object], *, fetch: bool) -> None:
-    """Raise ``ConfigurationError`` if one of *types* does not exist, or *fetch* cannot read what it names."""
+    """Raise ``ConfigurationError`` if one of *types* does not exist, or has no read to *fetch* with."""
     if not types:
         raise ConfigurationError("on: no type is given. Pass at least one, or on('*').")
     for name in types:
@@ -376,7 +376,7 @@ class Handlers:
     def _handler_of(
         self, function: Function, types: Sequence[str], options: Options, *, fetch: bool
     ) -> Handler:
-        """Return a handler with *options*; without a name among them, it is called as its function."""
+        """Return a handler with *options*.  Without a name there, the function's name is the handler's."""
         name = str(getattr(function, "__name__", type(function).__name__))
         own: dict[str, Any] = {"name": name}
         of_policy: dict[str, Any] = {}
@@ -549,7 +549,7 @@ def delivery_of(event: Event) -> Delivery:
 
 
 def _may_want(handler: Handler, event: Event) -> bool:
-    """Return whether *handler*, which is for events of this type, wants *event*, or its ``where`` raises."""
+    """Return whether *handler* wants *event*, which has a type of the handler, or its ``where`` raises."""
     if handler.where is None:
         return True
     return _tried("where", handler, handler.wants, event, True)

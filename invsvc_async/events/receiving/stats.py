@@ -206,7 +206,7 @@ class Tally:
         credential: Credential,
         number: int,
     ) -> CredentialStats:
-        """Return the counts of *credential*, the one with this *number* of its *kind*."""
+        """Return the counts of *credential*, with the *number* that it has among those of its *kind*."""
         use = self.uses.get(credential, Use())
         last_matched_at = None
         if use.last is not None:

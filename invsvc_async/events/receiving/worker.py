@@ -257,9 +257,9 @@ class InboxWorker:
         self, entry: Entry, timeout: float, latest: float
     ) -> Sequence[Delivery]:
         """
-        Call the handler of *entry*, or return what the store has to know first: its handlers, and its order.
+        Call the handler of *entry*, or return the deliveries that the store has to have first.
 
-        Once the store knows that, the event is taken again.
+        Once the store has them, the event is taken again.
         """
         event = parse(entry.body or b"")
         if entry.key is None:
