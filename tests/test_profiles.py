@@ -359,6 +359,15 @@ def test_default_profile_and_a_token_of_the_environment(here, monkeypatch):
     assert "live.example" in repr(Client.from_env())
 
 
+def test_default_profile_without_an_address(here):
+    """It sends a token nowhere else, and counts."""
+    (here / "invsvc.toml").write_text(
+        'default_profile = "own"\n\n[profiles.own]\nteam = "team_7"\n'
+    )
+
+    assert from_environment({}, None) == {"team": "team_7"}
+
+
 def test_default_profile_of_another_address(here):
     """Its settings are those of another deployment, and do not count."""
     (here / "invsvc.toml").write_text(

@@ -207,10 +207,11 @@ async def test_get_reader_of_a_list_that_goes_on(intent, more):
     reader = readers.get("/receipts", matches=lambda seen: "mine" in seen)
 
     async with client_of_answers(
-        "/receipts", {"data": [], **more}, {"data": ["mine"], **more}
+        "/receipts", {"data": [], **more}, {"data": ["mine"], **more}, {"data": []}
     ) as client:
         assert isinstance(await reader(client, intent), CannotTell)
         assert isinstance(await reader(client, intent), Applied)
+        assert await reader(client, intent) == Absent()
 
 
 @pytest.mark.parametrize(

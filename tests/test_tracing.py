@@ -13,9 +13,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from invsvc_async import (
+    ApiKey,
+    Client,
     ConfigurationError,
     Intent,
     NotFoundError,
+    NotSentError,
     ResponseLostError,
     TokenProvider,
     TransportError,
@@ -283,6 +286,17 @@ async def test_download_that_is_lost(client, seen, service):
         for each in measured
     ]
     assert ends == [(200, "lost"), (None, "lost")]
+
+
+async def test_download_that_is_not_sent():
+    """It is measured, too, as what it was."""
+    async with Client("http://127.0.0.1:1/v2", ApiKey("eyJ.a.b")) as client:
+        seen = Seen(client)
+        with pytest.raises(NotSentError):
+            await client.download("/invoices/download/package/any").read()
+
+    (measured,) = seen.metric("http.client.request.duration")
+    assert measured.attributes["error.type"] == "not_sent"
 
 
 async def test_pages_are_reads(client, seen):

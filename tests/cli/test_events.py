@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
-from invsvc_async.events.stores import open_store
+from invsvc_async.cli.event_views import number_in_words
+from invsvc_async.events.stores import StateStats, open_store
 from tests.cli.conftest import printed
 from tests.events.conftest import postgres  # noqa: F401 - pytest finds it by name
 from tests.support.waiting import until
@@ -80,6 +82,8 @@ def test_list(stored):
     assert listed(stored, "--state", "all", "--after", "2") == every[2:]
     assert listed(stored, "--state", "all", "--until", "1d") == []
     assert listed(stored, "--state", "all", "--since", "1d") == every
+    an_hour_ago = datetime.now(timezone(timedelta(hours=14))) - timedelta(hours=1)
+    assert listed(stored, "--state", "all", "--since", str(an_hour_ago)) == every
     assert (
         "Did you mean invoice.created" in stored("list", "--type", "invoice.creatd").err
     )
@@ -211,6 +215,15 @@ def test_replay_to_one_handler_with_no_event_in_between(here, offline):
 
     assert replayed(run, "--all", "--handler", "audit") == (2, 0, 0)
     assert [key for _, key in listed(run, "--state", "open")] == ["first", "last"]
+
+
+def test_number_that_was_not_counted_to_its_end():
+    """It has a mark."""
+    assert (
+        number_in_words(StateStats(count=100_000, oldest=1.0, has_more=True))
+        == "100,000+"
+    )
+    assert number_in_words(StateStats(count=100_000, oldest=1.0)) == "100,000"
 
 
 def test_stats(stored):

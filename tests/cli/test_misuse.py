@@ -18,6 +18,7 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
     ("words", "code", "said"),
     [
         ("frobnicate", 2, "No such command"),
+        ("-- --get", 2, "No such option: --get"),
         ("get", 2, "Missing argument"),
         ("get nonsense x", 2, "nonsense: unknown. Use one of journeys.get"),
         (
@@ -81,6 +82,11 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
             'write webhooks.create url=https://a.b events:=["invoice.create"]',
             2,
             "mean invoice.created",
+        ),
+        (
+            "write webhooks.create url=https://a.b events=[1]",
+            2,
+            "events: '1' is not an event type",
         ),
         ("write webhooks.make", 2, "webhooks.make: unknown. Use one of"),
         (

@@ -707,6 +707,8 @@ def test_suggestion_for_a_wrong_word(invsvc, words, suggestion):
         ("invsvc write webhooks.create url = https : //x events = invoice.created,invoice.canc",
          ["invoice.created,invoice.canceled"]),
         ("invsvc write webhooks.create status = active desc", ["description="]),
+        ("invsvc write nonsense ur", []),
+        ("invsvc list invoices.egress nonsense=val", []),
     ],
 )  # fmt: skip
 def test_completion(offline, monkeypatch, words, found):

@@ -62,3 +62,15 @@ async def test_table_without_an_operation(service, invsvc_in_thread, tmp_path, n
     assert (code, "--operation webhooks.update" in " ".join(err.split())) == (2, True)
     assert "is not JSON" not in err
     assert service.ledger.entries == []
+
+
+async def test_bad_lines_that_are_no_table(invsvc_in_thread, tmp_path):
+    """A line that begins as JSON does is no row, though it has commas."""
+    (tmp_path / "writes").write_text(
+        '{"operation": "webhooks.delete", "arguments": 1}\n'
+    )
+    code, _, err = await invsvc_in_thread(
+        "batch", "writes", "--journal", "run.db", "--no-secrets"
+    )
+    assert (code, "is a table, not lines" in " ".join(err.split())) == (2, False)
+    assert "nothing was sent" in err

@@ -240,6 +240,22 @@ def test_words_that_make_no_sense(trigger, behind, words):
     assert behind.receipts == []
 
 
+@pytest.mark.parametrize("header", ["X-Key", "X-Key=", "=value"])
+def test_shared_header_that_is_incomplete(trigger, behind, here, header):
+    """It is refused, and not shown."""
+    (here / "header.txt").write_text(header)
+    ran = trigger("invoice.created", "--shared-header-file", "header.txt")
+    assert (ran.code, header in ran.err) == (2, False)
+    assert "must be NAME=VALUE" in ran.err
+    assert behind.receipts == []
+
+
+def test_receiver_without_a_host(offline):
+    """It is a usage error."""
+    ran = offline("trigger", "invoice.created", "--to", "http:///in")
+    assert (ran.code, "must be an http(s) URL" in ran.err) == (2, True)
+
+
 def test_receiver_that_is_away(offline):
     """The failure is told."""
     ran = offline("trigger", "invoice.created", "--to", "http://127.0.0.1:1/in")

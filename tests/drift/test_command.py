@@ -82,6 +82,25 @@ def test_no_difference(invsvc, here):  # noqa: F811
     assert "Not compared: client, payments" in err
 
 
+def test_rows_outside_the_window(invsvc, here):  # noqa: F811
+    """They are counted, and not compared."""
+    assert invsvc("export", "invoices", "-o", "mine.jsonl").code == 0
+
+    code, out, err = invsvc("reconcile", "invoices", "mine.jsonl", "--to", "1")
+
+    assert (code, out) == (0, "")
+    assert err.startswith("rows: 12, rows outside: 12, items: 0. No difference.")
+
+
+def test_webhooks_by_their_key(invsvc, here):  # noqa: F811
+    """The column of the keys is that of the ids."""
+    Path("mine.csv").write_text("hook\nwh_none\n")
+
+    _, out, _ = invsvc("reconcile", "webhooks", "mine.csv", "--key", "hook")
+
+    assert "not in service\twh_none\t2" in out
+
+
 def test_report(invsvc, here):  # noqa: F811
     """It is a page of its owner's only, in which texts of rows are text."""
     Path("mine.csv").write_text("uuid\n<script>alert(1)</script>\n")
