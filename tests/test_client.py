@@ -21,6 +21,20 @@ HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("https://h.example/v2/", "https://h.example/v2"),
+        ("https://H.example:8443/v2", "https://h.example:8443/v2"),
+        ("http://[::1]:80/v2", "http://[::1]:80/v2"),
+    ],
+)
+async def test_base_url(given, expected):
+    """The base URL has the brackets of an IPv6 address, its port, and no slash at its end."""
+    async with Client(given, ApiKey("k" * 16)) as client:
+        assert options_of(client).core.base_url == expected
+
+
+@pytest.mark.parametrize(
     ("settings", "reason"),
     [
         ({"credential": "abc"}, "credential: must be ApiKey"),
@@ -29,6 +43,10 @@ HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
         ({"base_url": "https://u:p@h.example/v2"}, "must not contain credentials"),
         ({"base_url": "https://h.example/api"}, "must end in the version segment"),
         ({"base_url": "http://h.example/v2"}, "plain http to another machine"),
+        ({"base_url": "ftp://h.example/v2"}, "must start with https://"),
+        ({"base_url": "https:///v2"}, "must start with https://"),
+        ({"base_url": "https://h.example/v2?a=b"}, "must not have a query"),
+        ({"base_url": "https://h.example/a b/v2"}, "contains a space"),
         ({"timeout": 3}, "timeout: must be Timeouts"),
         ({"reads": None}, "reads: must be ReadRetries"),
         ({"team": ""}, "team: must be the id of a team"),
