@@ -831,6 +831,17 @@ def test_sink_whose_rows_are_not_applied(service, client, incomplete):
         PartCounts.sum([PartCounts.of(results)]).conclude(incomplete)
 
 
+def test_sum_of_parts_of_a_table():
+    """It has all counts, and the first row that was not applied."""
+    parts = [
+        PartCounts.of([RowResult(key=key, verdict=verdict)])
+        for key, verdict in (("a", "applied"), ("b", "refused"), ("c", "unknown"))
+    ]
+    told = PartCounts.sum(parts)
+    assert told.counts.rows == 3
+    assert told.first == "b: refused: "
+
+
 def test_names_of_things(service, tmp_path):
     """Writes to one thing have one name, also creates of one URL; a write that was only asked can be dropped."""
     client = made(service, None)()

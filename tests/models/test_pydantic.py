@@ -410,6 +410,13 @@ def test_decimals_of_the_resource_of_an_event(total):
         assert adapter.validate_json(adapter.dump_json(event)).data == event.data
 
 
+def test_event_without_its_resource():
+    """It is refused, as by ``parse``."""
+    body = VERSIONS["v2"]("invoice.created") | {"data": {}}
+    with pytest.raises(ValidationError, match=r"data\.object"):
+        TypeAdapter(events.Event).validate_json(json.dumps(body))
+
+
 async def test_openapi(browser):
     """The schema has types, optional and required fields, and allows further ones."""
     schemas = (await browser.get("/openapi.json")).json()["components"]["schemas"]

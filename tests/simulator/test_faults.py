@@ -263,10 +263,11 @@ async def test_body_that_never_arrives_whole(service, caplog, rest):
     assert caplog.records == []
 
 
-async def test_idle_close(service):
+@pytest.mark.parametrize("step", ["idle-close 0.01", "idle-close"])
+async def test_idle_close(service, step):
     """After a true answer the kept connection is closed a moment later."""
     async with plain_session() as session:
-        service.script("webhooks.list", "idle-close 0.01")
+        service.script("webhooks.list", step)
         call = Caller(session, service)
         assert (await call("GET", "/webhooks")).status == 200
         (connection,) = next(iter(session.connector._conns.values()))

@@ -135,6 +135,16 @@ async def test_no_more_than_the_last_arrivals(inspected, service):
     assert numbers == [*range(51, SHOWN + 51)]
 
 
+async def test_long_body(inspected):
+    """Only its beginning is shown."""
+    await inspected("PUT", "/journeys/jrn_1", json={"description": "x" * 3000})
+
+    (told,) = (await inspected.data())["arrivals"]
+    assert told["body"].startswith('{"description":"xxx')
+    assert told["body"].endswith("x…")
+    assert len(told["body"]) == 2001
+
+
 async def test_no_credentials(inspected, service):
     """Neither the page nor its data has a token or a webhook's secret."""
     await inspected("POST", "/webhooks", json=HOOK)

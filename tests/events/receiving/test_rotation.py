@@ -15,6 +15,7 @@ from invsvc_async.errors import (
     SignatureMismatchError,
     UnauthenticatedEventError,
 )
+from invsvc_async.events.event import Head
 from invsvc_async.events.receiving import admission
 from tests.events.bodies import encoded, signature, signed_body, v2
 from tests.support.waiting import until
@@ -82,6 +83,16 @@ async def test_use_of_each_secret_and_header() -> None:
         AT,
     ]
     assert receiver.stats().answers[401, "refused"] == 2
+
+
+async def test_receiver_that_does_not_know_its_secrets_yet() -> None:
+    """It lists none of them, and rules no delivery out by its headers."""
+    receiver = receiver_of(secrets=lambda: "whsec_1")
+
+    assert receiver.stats().credentials == ()
+    assert not receiver.doubts(Head({}))
+    assert await sent(receiver, "whsec_1") == 200
+    assert receiver.doubts(Head({}))
 
 
 async def test_body_of_a_delivery_after_a_rotation() -> None:
