@@ -84,7 +84,6 @@ class InboxWorker:
         self.handle: Final = handle
         self.tally: Final = tally
         self._handlers = handlers
-        self._policy = handlers.policy
         # How often it has looked for events: each look begins with another group of handlers.
         self._rounds = 0
         self._woken = asyncio.Event()
@@ -153,7 +152,7 @@ class InboxWorker:
         with self._watch:
             while not self._stopping:
                 self._woken.clear()
-                pause = self._policy.poll
+                pause = self._handlers.policy.poll
                 if self._free_places():
                     with survived(f"The event store failed; trying again in {pause} s"):
                         pause = await self._take()
@@ -163,7 +162,7 @@ class InboxWorker:
     async def _take(self) -> float:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
         groups = self._handlers.groups()
-        pause = self._policy.poll
+        pause = self._handlers.policy.poll
         # Each group is the first in its turn, so that none waits for ever.
         self._rounds += 1
         first = self._rounds % len(groups)
@@ -196,7 +195,7 @@ class InboxWorker:
 
     def _free_places(self) -> int:
         """Return how many more events may be handled at the same time."""
-        return self._policy.concurrency - len(self._running)
+        return self._handlers.policy.concurrency - len(self._running)
 
     def _start(self, entries: Sequence[Entry]) -> bool:
         """
