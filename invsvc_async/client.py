@@ -194,7 +194,9 @@ class Client:
                 "credential: must be ApiKey, OAuthToken, PersonToken or TokenProvider"
             )
         check_hooks(
-            on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled
+            on_attempt=on_attempt,
+            on_decision=on_decision,
+            on_unsettled=on_unsettled,
         )
         check_on_secret(on_secret)
         check_rate(rate)
@@ -222,7 +224,9 @@ class Client:
         sent = checked_headers({**ours, **(headers or {})}, of_client=True)
         is_of_one_mode = credential.kind != "person_token"
         writes = WriteRegister(
-            is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock
+            is_of_one_mode=is_of_one_mode,
+            journal=_journal(journal),
+            clock=clock,
         )
         core = ClientCore(
             transport=transport,
@@ -373,7 +377,12 @@ class Client:
         Spec: Endpoints.
         """
         return await self._unlisted.read(
-            method, path, params=params, json=json, team=team, options=options
+            method,
+            path,
+            params=params,
+            json=json,
+            team=team,
+            options=options,
         )
 
     def write(
@@ -449,7 +458,12 @@ class Client:
 
         Spec: Endpoints, Invoices.
         """
-        return self._unlisted.download(path, params=params, team=team, options=options)
+        return self._unlisted.download(
+            path,
+            params=params,
+            team=team,
+            options=options,
+        )
 
     @cached_property
     def _unlisted(self) -> Unlisted:
@@ -472,7 +486,11 @@ class Client:
         )
 
     async def settle(
-        self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
+        self,
+        intent: Intent,
+        *,
+        reader: Reader | None = None,
+        same_mode: bool = False,
     ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
         """
         Find out the outcome of a write that was sent earlier, or by another process. It only reads.
@@ -492,7 +510,11 @@ class Client:
         return await settled(self._view, intent, reader=reader, same_mode=same_mode)
 
     def resume(
-        self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
+        self,
+        intent: Intent,
+        *,
+        reader: Reader | None = None,
+        same_mode: bool = False,
     ) -> Write[Any]:  # Any: the intent's operation says what the value is
         """
         Return a write that settles *intent* first, and sends it again only on proof of absence.
@@ -785,7 +807,10 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
 
 
 def _problems_of_url(
-    text: str, parts: SplitResult, *, allow_insecure_http: bool
+    text: str,
+    parts: SplitResult,
+    *,
+    allow_insecure_http: bool,
 ) -> Iterator[str]:
     """Yield what is wrong with the base URL *text*, whose *parts* are given."""
     host = parts.hostname

@@ -203,7 +203,11 @@ class TransportError(InvsvcError):
     """No usable answer arrived.  The subclass says whether the service can have received the request."""
 
     def __init__(
-        self, message: str, *, operation: str | None = None, status: int | None = None
+        self,
+        message: str,
+        *,
+        operation: str | None = None,
+        status: int | None = None,
     ) -> None:
         self.operation = operation
         self.status = status

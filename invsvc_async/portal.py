@@ -163,7 +163,9 @@ class Portal:
         self._loop = self._runner.get_loop()
         # Not earlier: a thread that was made before a fork counts as ended after it.
         self._thread = threading.Thread(
-            target=self._live, name="invsvc portal", daemon=True
+            target=self._live,
+            name="invsvc portal",
+            daemon=True,
         )
         self._thread.start()
         self._is_open = True
@@ -176,7 +178,10 @@ class Portal:
         return self
 
     def __exit__(
-        self, _kind: object, error: BaseException | None, _trace: object
+        self,
+        _kind: object,
+        error: BaseException | None,
+        _trace: object,
     ) -> bool | None:
         return self._end(error)
 
@@ -219,7 +224,10 @@ class Portal:
     # --- from a thread into the loop
 
     def _call(
-        self, awaitable: Awaitable[T], context: Context, timeout: float | None = None
+        self,
+        awaitable: Awaitable[T],
+        context: Context,
+        timeout: float | None = None,
     ) -> T:
         self._check(awaitable)
         if threading.current_thread() is self._thread:
@@ -298,7 +306,9 @@ class Portal:
             return None
 
         async def leave(
-            _kind: object, error: BaseException | None, _trace: object
+            _kind: object,
+            error: BaseException | None,
+            _trace: object,
         ) -> bool:
             if not leaving.done():  # cancelled, if the loop ends
                 leaving.set_result(error)

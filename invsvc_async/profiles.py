@@ -177,11 +177,20 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> Profile |
     is_chosen = profile is not None or bool(elsewhere)
     weaker = weaker_settings(settings)
     return Profile(
-        path=path, name=name, is_chosen=is_chosen, settings=settings, weaker=weaker
+        path=path,
+        name=name,
+        is_chosen=is_chosen,
+        settings=settings,
+        weaker=weaker,
     )
 
 
-def _check_none_wanted(path: Path, profile: str | None, *, is_named: bool) -> None:
+def _check_none_wanted(
+    path: Path,
+    profile: str | None,
+    *,
+    is_named: bool,
+) -> None:
     """Raise an error if the file at *path*, which does not exist, is needed."""
     if is_named:
         raise ConfigurationError(
@@ -232,7 +241,10 @@ def _parsed(text: str, place: str) -> dict[str, Any]:
 
 
 def _check_keys(
-    found: Iterable[str], known: Iterable[str], place: str, hint: str = ""
+    found: Iterable[str],
+    known: Iterable[str],
+    place: str,
+    hint: str = "",
 ) -> None:
     if unknown := [key for key in found if key not in known]:
         wrong = f"{place}: {', '.join(unknown)} not allowed. Use only {', '.join(known)}{hint}."
@@ -269,7 +281,9 @@ def _made(cls: type[Any], values: dict[str, Any], place: str) -> Any:
 
 
 def write_profile(
-    environment: Mapping[str, str], name: str, settings: dict[str, Any]
+    environment: Mapping[str, str],
+    name: str,
+    settings: dict[str, Any],
 ) -> Path:
     """
     Store *settings* in profile *name* of the file, and return its path. The file is replaced at once.
@@ -296,7 +310,10 @@ def write_profile(
 
 
 def with_profile(
-    text: str, name: str, settings: dict[str, Any], place: str = FILE
+    text: str,
+    name: str,
+    settings: dict[str, Any],
+    place: str = FILE,
 ) -> str:
     """
     Return *text*, of a file at *place*, with *settings* in profile *name*. All else stays, comments too.
@@ -352,7 +369,11 @@ def _tables(
     return tables
 
 
-def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
+def _with_values(
+    text: str,
+    path: list[str],
+    values: dict[str, Any],
+) -> str:
     """Return *text* with *values* in the table *path*, if it is in the usual form; the caller checks that."""
     lines = text.rstrip("\n").split("\n")
     heads = [at for at, line in enumerate(lines) if line.lstrip().startswith("[")]

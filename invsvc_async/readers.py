@@ -55,7 +55,11 @@ def invoice_by_idempotency_key(
         invoices = client.invoices
         listed = invoices.egress if kind == "egress" else invoices.payment_complements
         try:
-            pages = listed(idempotency_key=key, limit=_LIMIT, team=team)
+            pages = listed(
+                idempotency_key=key,
+                limit=_LIMIT,
+                team=team,
+            )
         except InvalidRequestError:  # ParameterNames.limit is None
             pages = listed(idempotency_key=key, team=team)
         async for page in pages.by_page():

@@ -58,7 +58,11 @@ def is_number(value: object) -> TypeGuard[float]:
 def _must(be: str, fits: Callable[[Any], bool]) -> Check:
     """Return a validator whose error says what the value must *be*."""
 
-    def check(_settings: object, field: attrs.Attribute[Any], value: object) -> None:
+    def check(
+        _settings: object,
+        field: attrs.Attribute[Any],
+        value: object,
+    ) -> None:
         if not fits(value):
             raise ConfigurationError(f"{field.name}: must be {be}, not {value!r}.")
 
@@ -185,7 +189,13 @@ def _repr_of(field: attrs.Attribute[Any], value: object) -> str:
     return repr(value)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+    slots=False,
+)
 class Timeouts(_Settings):
     """
     Time limits in seconds: of one attempt, of connecting, and of a whole call with its retries.
@@ -242,7 +252,11 @@ def checked_headers(given: object, *, of_client: bool = False) -> dict[str, str]
 
 
 def _header_problem(
-    name: str, value: str, taken: Sequence[str], *, may_be_secret: bool
+    name: str,
+    value: str,
+    taken: Sequence[str],
+    *,
+    may_be_secret: bool,
 ) -> str | None:
     if name.lower() in taken:
         return f"{name} is set by the client itself"
@@ -253,12 +267,22 @@ def _header_problem(
     return None
 
 
-def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) -> None:
+def _call_timeout(
+    settings: object,
+    field: attrs.Attribute[Any],
+    value: object,
+) -> None:
     if value is not None and not isinstance(value, Timeouts):
         _positive(settings, field, value)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+    slots=False,
+)
 class CallOptions(_Settings):
     """
     Options of one call, which every method of a resource takes as ``options=``.
@@ -289,7 +313,13 @@ class CallOptions(_Settings):
 CallOptions.__init__ = takes_secrets(CallOptions.__init__)  # type: ignore[method-assign]  # that of attrs
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+    slots=False,
+)
 class ReadRetries(_Settings):
     """
     Retries of reads: exponential backoff with full jitter; times in seconds.
@@ -306,7 +336,13 @@ class ReadRetries(_Settings):
     refund: float = attrs.field(default=0.1, validator=_not_negative)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+    slots=False,
+)
 class ReconcilePolicy(_Settings):
     """
     How a write is settled if its answer cannot be trusted; all times in seconds.
@@ -372,7 +408,13 @@ def warn_if_never_sent_again(policy: ReconcilePolicy, timeouts: Timeouts) -> Non
         )
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False, slots=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+    slots=False,
+)
 class ParameterNames(_Settings):
     """
     Names of the query parameters that the specification does not name.

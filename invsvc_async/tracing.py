@@ -148,7 +148,11 @@ def _call_each(hooks: Iterable[Callable[[Any], None]], report: object) -> None:
         hook(report)
 
 
-def _stored(backlogs: Backlogs, field: str, _options: object) -> Iterable[Observation]:
+def _stored(
+    backlogs: Backlogs,
+    field: str,
+    _options: object,
+) -> Iterable[Observation]:
     if field == "open":  # the first of them
         backlogs.ask()
     found = backlogs.found().items()
@@ -199,7 +203,11 @@ def instrument_receiver(
     receiver.observe(tracing)
 
 
-def _waiting(receiver: Receiver, field: str, _options: object) -> Iterable[Observation]:
+def _waiting(
+    receiver: Receiver,
+    field: str,
+    _options: object,
+) -> Iterable[Observation]:
     backlog = receiver.stats().backlog
     if backlog is None:
         return []
@@ -294,7 +302,10 @@ class _Receiving:
         self.answer_seconds.record(seconds, facts)
 
     def called(
-        self, handling: Handling, seconds: float, error: BaseException | None
+        self,
+        handling: Handling,
+        seconds: float,
+        error: BaseException | None,
     ) -> None:
         facts = {
             "invsvc.event.type": _type_of(handling.event),
@@ -341,7 +352,10 @@ class _Tracing:
     """Hooks of one client."""
 
     def __init__(
-        self, provider: TracerProvider | None, meter: Meter, base_url: str
+        self,
+        provider: TracerProvider | None,
+        meter: Meter,
+        base_url: str,
     ) -> None:
         self.tracer = trace.get_tracer(*_SCOPE, provider)
         self.seconds = _histogram(
@@ -467,7 +481,10 @@ class _Tracing:
                 call.span.set_status(trace.StatusCode.ERROR, verdict)
 
     async def on_call(
-        self, request: Request, running: Awaitable[R], begun: str | None
+        self,
+        request: Request,
+        running: Awaitable[R],
+        begun: str | None,
     ) -> R:
         with self._span(request, begun) as call:
             outer = _CALL.set(call)
@@ -478,7 +495,10 @@ class _Tracing:
 
     @asynccontextmanager
     async def stream(
-        self, request: Request, opening: Opening, clock: Clock
+        self,
+        request: Request,
+        opening: Opening,
+        clock: Clock,
     ) -> AsyncGenerator[Download]:
         """Trace a download up to its last byte.  Without attempts, the duration is measured here."""
         facts: dict[str, str | int] = {"http.request.method": "GET"}

@@ -156,10 +156,19 @@ def _answer(
     words = f"{message} Next: {following}"
     if len(as_json(data)) > LARGEST:
         return _too_large(head, members, is_error=is_error)
-    return ToolAnswer(words=words, data=data, is_error=is_error)
+    return ToolAnswer(
+        words=words,
+        data=data,
+        is_error=is_error,
+    )
 
 
-def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> ToolAnswer:
+def _too_large(
+    head: WireObject,
+    members: WireObject,
+    *,
+    is_error: bool,
+) -> ToolAnswer:
     """Return an answer without the large *members*; that of a write keeps its verdict."""
     why = f"The data have more than {LARGEST:,} characters, and are left out."
     small: WireObject = {}
@@ -175,7 +184,11 @@ def _too_large(head: WireObject, members: WireObject, *, is_error: bool) -> Tool
         is_error = True
     data = head | small | {"message": f"{head['message']} {why}", "next": following}
     words = f"{data['message']} Next: {following}"
-    return ToolAnswer(words=words, data=data, is_error=is_error)
+    return ToolAnswer(
+        words=words,
+        data=data,
+        is_error=is_error,
+    )
 
 
 def of_read(
@@ -327,7 +340,10 @@ def _first_write(first: AnyOutcome | None) -> tuple[str, str]:
 
 
 def of_plan(
-    operation: Operation, key: str, plan: WireObject, shown: ModelView
+    operation: Operation,
+    key: str,
+    plan: WireObject,
+    shown: ModelView,
 ) -> ToolAnswer:
     """Return the plan of a write that was not sent."""
     done = plan.get("already")
@@ -346,7 +362,11 @@ def of_plan(
     )
 
 
-def of_other_plan(operation: Operation, key: str, shown: ModelView) -> ToolAnswer:
+def of_other_plan(
+    operation: Operation,
+    key: str,
+    shown: ModelView,
+) -> ToolAnswer:
     """Return the answer for a digest that is not of the plan of these arguments."""
     return _answer(
         operation.name,
@@ -382,7 +402,11 @@ _OF_READS: Final[tuple[tuple[type[InvsvcError], str, str], ...]] = (
 )
 
 
-def of_error(operation: Operation, error: InvsvcError, shown: ModelView) -> ToolAnswer:
+def of_error(
+    operation: Operation,
+    error: InvsvcError,
+    shown: ModelView,
+) -> ToolAnswer:
     """Return the answer for an error that was raised before there was a verdict, or by a read."""
     for kind, words, following in _OF_READS:
         if isinstance(error, kind):
@@ -420,7 +444,11 @@ def _own_error(error: InvsvcError) -> tuple[str, str]:
             )
 
 
-def of_fault(operation: Operation, error: Exception, shown: ModelView) -> ToolAnswer:
+def of_fault(
+    operation: Operation,
+    error: Exception,
+    shown: ModelView,
+) -> ToolAnswer:
     """Return the answer for a fault of this package, of which only the class is told."""
     return _answer(
         operation.name,

@@ -82,7 +82,12 @@ def given_for(tool: Tool, plain: object) -> Given:
     )
 
 
-def _problems(tool: Tool, members: WireObject, *, has_key: bool) -> Iterator[str]:
+def _problems(
+    tool: Tool,
+    members: WireObject,
+    *,
+    has_key: bool,
+) -> Iterator[str]:
     """Yield what is wrong with the arguments as a whole: unknown, missing, or not to be written."""
     yield from _unknown(tool, members)
     if tool.writes and not has_key:

@@ -47,7 +47,10 @@ def token_of(given: str | None) -> str:
 
 
 async def serve_http(
-    server: Server[Any], port: int, token: str, on_ready: Callable[[str], object]
+    server: Server[Any],
+    port: int,
+    token: str,
+    on_ready: Callable[[str], object],
 ) -> None:
     """
     Answer requests on *port* of this machine until Ctrl-C or SIGTERM; 0 selects a free port.
@@ -60,7 +63,10 @@ async def serve_http(
     """
     app = WithToken(server.streamable_http_app(streamable_http_path=PATH), token)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=2
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=2,
     )
     listening = socket.create_server((HOST, port))
     with listening:
@@ -96,7 +102,12 @@ class WithToken:
         self._app = app
         self._token = token.encode()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
         """Pass on requests with the token, and messages about the start and the end of the application."""
         if scope["type"] == "http" and not self._has_token(scope):
             refusal = JSONResponse(

@@ -56,7 +56,10 @@ class Toolbox:
         self._keeps_secrets = keeps_secrets
         self._is_dry_run = dry_run
         self.tools: Mapping[str, Tool] = tools_for(
-            client, only=only, read_only=read_only, dry_run=dry_run
+            client,
+            only=only,
+            read_only=read_only,
+            dry_run=dry_run,
         )
         has_writes = any(tool.writes for tool in self.tools.values())
         journal = options_of(client).core.writes.journal
@@ -98,7 +101,12 @@ class Toolbox:
 
     # --- reads
 
-    async def _read(self, tool: Tool, given: Given, shown: ModelView) -> ToolAnswer:
+    async def _read(
+        self,
+        tool: Tool,
+        given: Given,
+        shown: ModelView,
+    ) -> ToolAnswer:
         row = tool.operation
         found = called(self._client, row.name, given.arguments)
         if has_pages(row):
@@ -108,7 +116,11 @@ class Toolbox:
         return answers.of_read(row, value, shown, may_lack=full)
 
     async def _page(
-        self, tool: Tool, pages: Any, given: Given, shown: ModelView
+        self,
+        tool: Tool,
+        pages: Any,
+        given: Given,
+        shown: ModelView,
     ) -> ToolAnswer:  # Any: pages of any model
         """Read one page: the first, or the page that a token names."""
         if given.continue_with is not None:
@@ -126,7 +138,12 @@ class Toolbox:
 
     # --- writes
 
-    async def _write(self, tool: Tool, given: Given, shown: ModelView) -> ToolAnswer:
+    async def _write(
+        self,
+        tool: Tool,
+        given: Given,
+        shown: ModelView,
+    ) -> ToolAnswer:
         assert given.key is not None
         key = given.key
         row = tool.operation
@@ -146,7 +163,11 @@ class Toolbox:
         )
 
     async def _planned(
-        self, tool: Tool, given: Given, plan: dict[str, Any], shown: ModelView
+        self,
+        tool: Tool,
+        given: Given,
+        plan: dict[str, Any],
+        shown: ModelView,
     ) -> ToolAnswer:
         """Return the plan, or the refusal of a digest that is not of this plan."""
         assert given.key is not None

@@ -145,7 +145,11 @@ def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _is_offered(
-    row: Operation, kind: str, patterns: Sequence[str], *, read_only: bool
+    row: Operation,
+    kind: str,
+    patterns: Sequence[str],
+    *,
+    read_only: bool,
 ) -> bool:
     """Return whether the operation fits a pattern, and is open to this *kind* of credential."""
     if read_only and row.kind is OperationKind.WRITE:
@@ -185,7 +189,10 @@ def _description(client: Client, row: Operation) -> str:
 
 
 def _schema(
-    row: Operation, takes: Mapping[str, Parameter], *, dry_run: bool
+    row: Operation,
+    takes: Mapping[str, Parameter],
+    *,
+    dry_run: bool,
 ) -> WireObject:
     """Return the JSON schema of the arguments."""
     properties: WireObject = {name: _accepted(each) for name, each in takes.items()}

@@ -74,7 +74,9 @@ def check(
 
 
 def _check_has_field(
-    operation: Operation, checked: Checked, problems: Problems
+    operation: Operation,
+    checked: Checked,
+    problems: Problems,
 ) -> None:
     if not checked["body"] and not problems:
         fields = ", ".join(
@@ -84,7 +86,9 @@ def _check_has_field(
 
 
 def are_parameters(
-    query: Mapping[str, str], operation: Operation, names: ParameterNames
+    query: Mapping[str, str],
+    operation: Operation,
+    names: ParameterNames,
 ) -> bool:
     """Return whether *operation* has a parameter for each name in *query*: times and numbers are digits."""
     rows = _rows(operation, "query", names)
@@ -107,7 +111,9 @@ def check_team(team: object, problems: Problems) -> None:
 
 
 def _check_range(
-    query: Mapping[str, str], names: ParameterNames, problems: Problems
+    query: Mapping[str, str],
+    names: ParameterNames,
+    problems: Problems,
 ) -> None:
     if not problems:
         _check_order(query, names, problems)
@@ -120,7 +126,9 @@ def _check_range(
 
 
 def _check_order(
-    query: Mapping[str, str], names: ParameterNames, problems: Problems
+    query: Mapping[str, str],
+    names: ParameterNames,
+    problems: Problems,
 ) -> None:
     after = query.get(names.created_after or "")
     before = query.get(names.created_before or "")
@@ -133,7 +141,9 @@ def _check_order(
 
 
 def _rows(
-    operation: Operation, where: str, names: ParameterNames
+    operation: Operation,
+    where: str,
+    names: ParameterNames,
 ) -> dict[str | None, Parameter]:
     """Return the parameters of *operation* in its query or body, by their names on the wire."""
     return {

@@ -47,7 +47,12 @@ def kind_of(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> Wire:
+def to_wire(
+    value: Given,
+    address: str,
+    problems: Problems,
+    depth: int = 0,
+) -> Wire:
     """Copy *value* as dicts, lists, strings, exact numbers, booleans and null."""
     if isinstance(value, Model):
         value = codec.unstructure(value)
@@ -72,7 +77,10 @@ def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> W
 
 
 def _object_to_wire(
-    members: Mapping[Given, Given], address: str, problems: Problems, depth: int
+    members: Mapping[Given, Given],
+    address: str,
+    problems: Problems,
+    depth: int,
 ) -> dict[str, Wire]:
     """Copy *members*, which are *depth* levels deep. A key that is not text is a problem, and left out."""
     copied: dict[str, Wire] = {}
@@ -105,7 +113,9 @@ def text(value: str, address: str, problems: Problems) -> str:
 
 
 def _number(
-    value: float | Decimal, address: str, problems: Problems
+    value: float | Decimal,
+    address: str,
+    problems: Problems,
 ) -> int | float | Decimal:
     if isinstance(value, int):
         if value.bit_length() > _WIDEST:
@@ -142,7 +152,12 @@ GRAPH: Form = {
 MEMBERS: Form = [{"id": "text", "role": "text"}]
 
 
-def check_form(form: Form, value: Given, address: str, problems: Problems) -> None:
+def check_form(
+    form: Form,
+    value: Given,
+    address: str,
+    problems: Problems,
+) -> None:
     """Add a problem for each member that *form* does not allow in *value*, or that *value* lacks."""
     if value is None and _has_problem(problems, address):
         return  # it is in place of what could not be converted
@@ -185,7 +200,11 @@ def _may_lack(name: str, value: Mapping[Given, Given]) -> bool:
 
 
 def _check_member(
-    form: Mapping[str, Form], name: str, member: Given, address: str, problems: Problems
+    form: Mapping[str, Form],
+    name: str,
+    member: Given,
+    address: str,
+    problems: Problems,
 ) -> None:
     is_required = not name.endswith("?")
     if is_required and member == "":

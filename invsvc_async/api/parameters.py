@@ -50,7 +50,11 @@ def quoted(text: str) -> str:
     return ascii(text)
 
 
-def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
+def _id(
+    parameter: Parameter,
+    value: Given,
+    problems: Problems,
+) -> str:
     if isinstance(value, str) and _matcher(parameter.pattern)(value) is not None:
         return str(value)  # it may be of a subclass
     if isinstance(value, Model) and type(value).__name__ == parameter.bearer:
@@ -105,7 +109,11 @@ def is_below_base(path: str) -> bool:
     return {".", ".."}.isdisjoint(whole.split("/"))
 
 
-def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
+def _text(
+    parameter: Parameter,
+    value: Given,
+    problems: Problems,
+) -> str:
     if not isinstance(value, str):
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         if is_whole and parameter.form is Form.FOLIO:
@@ -117,7 +125,11 @@ def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     return text
 
 
-def _check_text(parameter: Parameter, text: str, problems: Problems) -> None:
+def _check_text(
+    parameter: Parameter,
+    text: str,
+    problems: Problems,
+) -> None:
     # an empty filter has no effect
     least = 1 if parameter.where == "query" else 0
     if parameter.minimum:
@@ -134,7 +146,11 @@ def _check_text(parameter: Parameter, text: str, problems: Problems) -> None:
         )
 
 
-def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
+def _integer(
+    parameter: Parameter,
+    value: Given,
+    problems: Problems,
+) -> int:
     low = parameter.minimum
     high = parameter.maximum
     if isinstance(value, bool) or not isinstance(value, int):
@@ -147,19 +163,31 @@ def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
     return 0
 
 
-def _is_between(value: int, low: int | None, high: int | None) -> bool:
+def _is_between(
+    value: int,
+    low: int | None,
+    high: int | None,
+) -> bool:
     if low is not None and value < low:
         return False
     return high is None or value <= high
 
 
-def _flag(parameter: Parameter, value: Given, problems: Problems) -> Wire:
+def _flag(
+    parameter: Parameter,
+    value: Given,
+    problems: Problems,
+) -> Wire:
     if not isinstance(value, bool):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not true or false")
     return value
 
 
-def _time(parameter: Parameter, value: Given, problems: Problems) -> int:
+def _time(
+    parameter: Parameter,
+    value: Given,
+    problems: Problems,
+) -> int:
     return epoch_ms(parameter.name, value, problems)
 
 
@@ -186,7 +214,11 @@ def epoch_ms(name: str, value: Given, problems: Problems) -> int:
 
 
 def _formed(form: json_values.Form) -> Callable[[Parameter, Given, Problems], Wire]:
-    def convert(parameter: Parameter, value: Given, problems: Problems) -> Wire:
+    def convert(
+        parameter: Parameter,
+        value: Given,
+        problems: Problems,
+    ) -> Wire:
         wire = to_wire(value, parameter.name, problems)
         json_values.check_form(form, wire, parameter.name, problems)
         return wire
@@ -194,7 +226,11 @@ def _formed(form: json_values.Form) -> Callable[[Parameter, Given, Problems], Wi
     return convert
 
 
-def _events(parameter: Parameter, value: Given, problems: Problems) -> list[str]:
+def _events(
+    parameter: Parameter,
+    value: Given,
+    problems: Problems,
+) -> list[str]:
     if isinstance(value, AbstractSet):
         value = sorted(map(str, cast("AbstractSet[object]", value)))
     if not is_list(value):
@@ -228,7 +264,11 @@ def _similar(unknown: list[str], choices: Collection[str]) -> str:
     return ""
 
 
-def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
+def _url(
+    parameter: Parameter,
+    value: Given,
+    problems: Problems,
+) -> str:
     if not isinstance(value, str) or not _is_url(value):
         shown = quoted(value) if isinstance(value, str) else kind_of(value)
         problems.append(f"{parameter.name}: {shown} is not an absolute URL with a host")
@@ -257,7 +297,11 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
+def texts_of(
+    name: str,
+    values: object,
+    problems: Problems,
+) -> dict[str, str]:
     """Convert the values of a query to text, by name."""
     texts: dict[str, str] = {}
     if not isinstance(values, Mapping):
@@ -273,7 +317,11 @@ def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
     return texts
 
 
-def _query_text(value: object, address: str, problems: Problems) -> str | None:
+def _query_text(
+    value: object,
+    address: str,
+    problems: Problems,
+) -> str | None:
     """Return *value* as text, or ``None`` if it has no exact form there, which is a problem."""
     match value:
         case bool():

@@ -74,9 +74,15 @@ class Audit:
     _has_ended: bool = attrs.field(default=False, init=False)
     _is_full: bool = attrs.field(default=False, init=False)
     _tables: dict[str, FingerprintTable] = attrs.field(
-        factory=dict[str, FingerprintTable], init=False, repr=False
+        factory=dict[str, FingerprintTable],
+        init=False,
+        repr=False,
     )
-    _hooks: list[Webhook] = attrs.field(factory=list["Webhook"], init=False, repr=False)
+    _hooks: list[Webhook] = attrs.field(
+        factory=list["Webhook"],
+        init=False,
+        repr=False,
+    )
 
     def __attrs_post_init__(self) -> None:
         problems = [
@@ -172,7 +178,11 @@ class Audit:
                 del page  # before the next is made
 
     def _take(
-        self, table: FingerprintTable, invoice: Invoice, *, has_payments: bool
+        self,
+        table: FingerprintTable,
+        invoice: Invoice,
+        *,
+        has_payments: bool,
     ) -> None:
         self._count()
         found, is_whole = fingerprint_of(invoice, has_payments=has_payments)
@@ -228,7 +238,11 @@ def _with_equal_key(name: str, group: InvoiceGroup) -> Duplicate:
     return _duplicate(name, group, Certainty.CERTAIN, why)
 
 
-def _alike(name: str, group: InvoiceGroup, within: float) -> Duplicate:
+def _alike(
+    name: str,
+    group: InvoiceGroup,
+    within: float,
+) -> Duplicate:
     why = f"{_ALIKE[name]}, at most {within / 60:g} min apart"
     if group.keyed == 0:
         why += ", none with an idempotency key"
@@ -242,7 +256,10 @@ def _alike(name: str, group: InvoiceGroup, within: float) -> Duplicate:
 
 
 def _duplicate(
-    name: str, group: InvoiceGroup, certainty: Certainty, why: str
+    name: str,
+    group: InvoiceGroup,
+    certainty: Certainty,
+    why: str,
 ) -> Duplicate:
     return Duplicate(
         what=name,

@@ -68,7 +68,11 @@ def _equal(group: list[Webhook]) -> Duplicate:
     return _duplicate(group, Certainty.LIKELY, _WAS_SENT_TWICE)
 
 
-def _duplicate(group: list[Webhook], certainty: Certainty, why: str) -> Duplicate:
+def _duplicate(
+    group: list[Webhook],
+    certainty: Certainty,
+    why: str,
+) -> Duplicate:
     return Duplicate(
         what=WEBHOOKS,
         certainty=certainty,

@@ -30,7 +30,12 @@ class AwaitedInput:
     """
 
     def __init__(
-        self, feeding: Feeding, leases: Leases, news: LaneNews, *, is_open: bool
+        self,
+        feeding: Feeding,
+        leases: Leases,
+        news: LaneNews,
+        *,
+        is_open: bool,
     ) -> None:
         self._feeding = feeding
         self._leases = leases

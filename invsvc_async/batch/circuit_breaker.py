@@ -121,7 +121,9 @@ def _cause_of_refusal(outcome: AnyOutcome, sent: Attempt | None) -> Cause | None
 
 
 def _cause_of_no_effect(
-    outcome: AnyOutcome, sent: Attempt | None, outage: Cause | None
+    outcome: AnyOutcome,
+    sent: Attempt | None,
+    outage: Cause | None,
 ) -> Cause | None:
     """Return the reason why a write had no effect, though no newer write has overtaken it."""
     if sent is not None and sent.end is End.NOT_SENT:
@@ -137,7 +139,9 @@ def _cause_of_no_effect(
 
 
 def _cause_of_doubt(
-    reading: Reading | None, sent: Attempt | None, outage: Cause | None
+    reading: Reading | None,
+    sent: Attempt | None,
+    outage: Cause | None,
 ) -> Cause | None:
     """Return what explains that no read showed whether the write was applied."""
     if reading is None:

@@ -235,7 +235,12 @@ class Engine:
         self.sending.core.writes.ended.pop(item.intent.identity, None)
         self.items.put_back(item)
 
-    def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
+    def _stored(
+        self,
+        item: Item,
+        wait: float,
+        storing: asyncio.Future[None],
+    ) -> None:
         """
         Make the result of *item* available, if it is stored now.
 

@@ -60,7 +60,11 @@ class BatchEntries(Entries):
     """The writes of one batch."""
 
     def __init__(
-        self, store: Store, core: ClientCore | None = None, *, same_mode: bool = False
+        self,
+        store: Store,
+        core: ClientCore | None = None,
+        *,
+        same_mode: bool = False,
     ) -> None:
         super().__init__(store, core, same_mode=same_mode)
         self.input_notes: InputNotes = InputNotes(store)

@@ -90,7 +90,10 @@ class Readable(Protocol):
 
 
 def read_lines(
-    file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE
+    file: Readable,
+    number: int = 0,
+    *,
+    max_bytes: int = MAX_LINE,
 ) -> Iterator[Line | BadLine]:
     """
     Read *file* line by line, and yield each one that is not empty. *number* lines were read before.

@@ -95,7 +95,9 @@ async def told_again(entry: Entry, entries: BatchEntries) -> Result:
 
 
 async def _note_lost(
-    entry: Entry, record: VerdictRecord, entries: BatchEntries
+    entry: Entry,
+    record: VerdictRecord,
+    entries: BatchEntries,
 ) -> None:
     """Store that nobody has the secret in the result of *entry*: its next reader cannot know that."""
     before = replace(entry, flags=flags_of(record))

@@ -35,7 +35,10 @@ class InputNotes:
         return await known_of(self._store, [*keys])
 
     async def add(
-        self, entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None
+        self,
+        entries: Sequence[Entry],
+        reader: str,
+        checkpoint: Checkpoint | None,
     ) -> Added:
         """
         Store new *entries*, at most 256, in their order.

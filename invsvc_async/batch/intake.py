@@ -128,7 +128,12 @@ class Intake:
     """
 
     def __init__(
-        self, sending: Sending, entries: BatchEntries, *, may_know: bool, begun: float
+        self,
+        sending: Sending,
+        entries: BatchEntries,
+        *,
+        may_know: bool,
+        begun: float,
     ) -> None:
         self._sending = sending
         self._entries = entries

@@ -202,10 +202,20 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     # Any: of an end
     def _entry(self, state: State, intent: Intent | None, **done: Any) -> Entry:
         if intent is None:
-            return replace(self.entry, state=state, common=None, intent=None, **done)
+            return replace(
+                self.entry,
+                state=state,
+                common=None,
+                intent=None,
+                **done,
+            )
         kept = pack(intent, self.lane.leases.store.commons)
         return replace(
-            self.entry, state=state, common=kept.common, intent=kept.text, **done
+            self.entry,
+            state=state,
+            common=kept.common,
+            intent=kept.text,
+            **done,
         )
 
 

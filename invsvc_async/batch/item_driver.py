@@ -49,7 +49,11 @@ def driver_of(item: Item, sending: Sending) -> AnyDriver:
     return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
 
 
-def _has_written_beside(core: ClientCore, thing: str | None, intent: Intent) -> bool:
+def _has_written_beside(
+    core: ClientCore,
+    thing: str | None,
+    intent: Intent,
+) -> bool:
     """
     Return whether this client has sent a newer write to *thing* than *intent*, with an effect perhaps.
 
@@ -59,7 +63,10 @@ def _has_written_beside(core: ClientCore, thing: str | None, intent: Intent) -> 
 
 
 def _begun_again(
-    spec: WriteSpec, thing: str, put_back: Intent, intent: Intent
+    spec: WriteSpec,
+    thing: str,
+    put_back: Intent,
+    intent: Intent,
 ) -> Start:
     """
     Start a write that was *put_back*, unless the client has meanwhile sent a newer write to its thing.
@@ -73,7 +80,10 @@ def _begun_again(
 
 
 def _taken_up(
-    core: ClientCore, gone_since: float | None, thing: str | None, intent: Intent
+    core: ClientCore,
+    gone_since: float | None,
+    thing: str | None,
+    intent: Intent,
 ) -> Start:
     """
     Start where an earlier run left *intent*, a write to *thing*.

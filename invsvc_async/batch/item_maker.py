@@ -46,7 +46,10 @@ class ItemMaker:
         self._on_unfit = on_unfit
 
     async def item_of(
-        self, entry: Entry, lane: Lane, asked: Asked | None
+        self,
+        entry: Entry,
+        lane: Lane,
+        asked: Asked | None,
     ) -> Item | None:
         """
         Return the item of *entry*, in *lane*; *asked* is what the input has of it.
@@ -65,7 +68,12 @@ class ItemMaker:
             self._on_unfit()
             return None
 
-    def _made(self, entry: Entry, lane: Lane, asked: Asked | None) -> Item:
+    def _made(
+        self,
+        entry: Entry,
+        lane: Lane,
+        asked: Asked | None,
+    ) -> Item:
         """
         Make the item of *entry*.
 

@@ -68,7 +68,10 @@ class LaneReader:
         return []
 
     async def _without_behind(
-        self, found: list[Entry], lanes: Mapping[int, Lane], moved: set[int]
+        self,
+        found: list[Entry],
+        lanes: Mapping[int, Lane],
+        moved: set[int],
     ) -> list[Entry]:
         """
         Return the entries *found* but for those behind entries that are not due, which are moved aside.

@@ -102,7 +102,13 @@ class LaneShare:
         if has_released and self._leases.living > 1:
             await self._entries.store.tell(BEAT)
 
-    def _mark_leaving(self, share: int, busy: Counter[Lane], *, has_more: bool) -> None:
+    def _mark_leaving(
+        self,
+        share: int,
+        busy: Counter[Lane],
+        *,
+        has_more: bool,
+    ) -> None:
         """Mark the least *busy* lanes as leaving: beyond *share*, or half if this process *has_more*."""
         staying = [lane for lane in self._leases.lanes.values() if not lane.leaving]
         staying.sort(key=lambda lane: -busy[lane])

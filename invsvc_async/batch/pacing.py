@@ -31,7 +31,10 @@ class Slots:
     """
 
     def __init__(
-        self, most: int, rate: float | None, on_room: Callable[[], None]
+        self,
+        most: int,
+        rate: float | None,
+        on_room: Callable[[], None],
     ) -> None:
         self._knee = AdaptiveLimit(most=most, least=LEAST)
         self._pace = Pace(rate)

@@ -61,7 +61,10 @@ class ReadPlaces:
         return places
 
     def end_fetch(
-        self, lanes: Iterable[int], found: Collection[Entry], each: int
+        self,
+        lanes: Iterable[int],
+        found: Collection[Entry],
+        each: int,
     ) -> None:
         """
         Note what was *found* in *lanes*; one with *each* entries, the most asked for, may have more.

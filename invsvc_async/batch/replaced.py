@@ -90,7 +90,9 @@ def _with_replacement(result: Result, found: Mapping[str, str]) -> Result:
 
 # Any: the operation says what its value is
 async def telling_of_replacement(
-    entries: Entries, key: str, outcome: Outcome[Any]
+    entries: Entries,
+    key: str,
+    outcome: Outcome[Any],
 ) -> Outcome[Any]:
     """Return the *outcome* of the write of *key*; if its webhook was replaced, its message says so."""
     if not outcome.secret_lost:
@@ -123,7 +125,11 @@ async def _replacements(
     return {name.removeprefix(REPLACED): new for name, new in facts.items()}
 
 
-async def _last_in(journal: JournalEntries, key: str, webhook: str) -> str | None:
+async def _last_in(
+    journal: JournalEntries,
+    key: str,
+    webhook: str,
+) -> str | None:
     """Return the last webhook in the place of *webhook*, made under *key*, if its secret is not lost."""
     for first in dict.fromkeys((key, first_key_of(key))):
         found = await _end_of_chain(journal, first, webhook)
@@ -133,7 +139,9 @@ async def _last_in(journal: JournalEntries, key: str, webhook: str) -> str | Non
 
 
 async def _end_of_chain(
-    journal: JournalEntries, first: str, webhook: str
+    journal: JournalEntries,
+    first: str,
+    webhook: str,
 ) -> str | None:
     """Return the webhook in the place of *webhook*, made for the create under the key *first*."""
     current = webhook
@@ -152,7 +160,11 @@ async def _end_of_chain(
     return None
 
 
-async def _is_deleted(journal: JournalEntries, first: str, webhook: str) -> bool:
+async def _is_deleted(
+    journal: JournalEntries,
+    first: str,
+    webhook: str,
+) -> bool:
     found = await _record_under(journal, key_of_deletion(first, webhook))
     if found is None:
         return False

@@ -115,7 +115,10 @@ class Restored:
             return None
         evidence = attrs.evolve(outcome.evidence, cause="perhaps undone")
         return attrs.evolve(
-            outcome, message=_UNDONE, evidence=evidence, started_as=intent
+            outcome,
+            message=_UNDONE,
+            evidence=evidence,
+            started_as=intent,
         )
 
     def _note(self, thing: str, state: str | None) -> None:

@@ -86,7 +86,11 @@ class Result(Generic[T_co]):
     story: str | None = None
     done_at: int | None = None
     replaced_by: str | None = None
-    outcome: Outcome[T_co] | None = attrs.field(default=None, repr=False, eq=False)
+    outcome: Outcome[T_co] | None = attrs.field(
+        default=None,
+        repr=False,
+        eq=False,
+    )
 
     @property
     def applied(self) -> bool | None:
@@ -200,7 +204,9 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:
             resends=record.again,
             secret=record.secret,
             started_as=Intent(
-                key=entry.key, operation=entry.operation, scope=Scope(base_url="")
+                key=entry.key,
+                operation=entry.operation,
+                scope=Scope(base_url=""),
             ),
         )
         return cast("Outcome[Any]", outcome)

@@ -29,7 +29,12 @@ class Run(OnlyAsync):
     """
 
     def __init__(
-        self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None
+        self,
+        batch: Batch,
+        writes: Writes,
+        *,
+        lasting: bool,
+        before: Run | None,
     ) -> None:
         self._before = before
         self._entries = batch.entries

@@ -155,7 +155,10 @@ class RunInput:
                 return
 
     async def _store(
-        self, intake: Intake, asked: list[Asked], reached: Checkpoint | None
+        self,
+        intake: Intake,
+        asked: list[Asked],
+        reached: Checkpoint | None,
     ) -> None:
         """Store the new writes of *asked*, to be read from the store by the owners of their lanes."""
         entries = self._entries

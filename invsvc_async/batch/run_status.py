@@ -58,7 +58,12 @@ class Status(msgspec.Struct, kw_only=True):
     @classmethod
     def of_this_process(cls) -> Status:
         """Return the status of a run of this process that begins now."""
-        return cls(host=socket.gethostname(), pid=os.getpid(), begun=_now(), at=_now())
+        return cls(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            begun=_now(),
+            at=_now(),
+        )
 
     @property
     def age(self) -> float:
@@ -82,11 +87,21 @@ class Status(msgspec.Struct, kw_only=True):
         if last is not None and last.why == why and now - last.ended < _SAME:
             last.ended = now
         else:
-            self.pauses.append(Pause(begun=now, ended=now, why=why))
+            self.pauses.append(
+                Pause(
+                    begun=now,
+                    ended=now,
+                    why=why,
+                )
+            )
             del self.pauses[:-_PAUSES]
 
     def store(
-        self, entries: BatchEntries, progress: Progress, *, ended: bool = False
+        self,
+        entries: BatchEntries,
+        progress: Progress,
+        *,
+        ended: bool = False,
     ) -> None:
         """Store this status, with the present limit of this process."""
         self.at = _now()

@@ -110,7 +110,12 @@ class Sending:
                 policy,
                 attrs.evolve(policy, wait_when_limited=True),
             )
-        return replace(spec, key=key, tag=tag, policy=known[1])
+        return replace(
+            spec,
+            key=key,
+            tag=tag,
+            policy=known[1],
+        )
 
 
 def _is_limit(most: object) -> bool:
@@ -148,7 +153,12 @@ def content_of(spec: WriteSpec) -> str:
     return blake2b(_encode(asked), digest_size=16).hexdigest()
 
 
-def new_entry(spec: WriteSpec, intent: Intent, commons: Commons, digest: str) -> Entry:
+def new_entry(
+    spec: WriteSpec,
+    intent: Intent,
+    commons: Commons,
+    digest: str,
+) -> Entry:
     """Return the entry of a write that is to do. A create with a unique tag waits for no other write."""
     is_alone = spec.kind.creates and is_unique(spec.tag)
     thing = None if is_alone else line_of(spec.request, spec.team, spec.tag)

@@ -116,4 +116,8 @@ class SignsOfLife:
         done = self._engine.verdicts.done
         rate = done / max(time.monotonic() - self._began, 1.0) if self.sends else 0.0
         status = status_of(done, rate, len(self._leases.lanes))
-        return Sign(sends=self.sends, hungry=self.is_hungry, status=status)
+        return Sign(
+            sends=self.sends,
+            hungry=self.is_hungry,
+            status=status,
+        )

@@ -123,7 +123,12 @@ class ReadyItems:
 class TeamTurns:
     """What is read of *store* for teams whose turn it is; those in *ready* need no more for now."""
 
-    def __init__(self, store: Store, ready: ReadyItems, concurrency: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ready: ReadyItems,
+        concurrency: int,
+    ) -> None:
         self._store = store
         self._ready = ready
         self._concurrency = concurrency

@@ -180,7 +180,10 @@ _SETTINGS: dict[str, Any] = {
     "context_settings": vars(_HELP),
 }
 app: typer.Typer = typer.Typer(
-    cls=Commands, no_args_is_help=True, rich_markup_mode="markdown", **_SETTINGS
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    **_SETTINGS,
 )
 
 
@@ -197,7 +200,10 @@ def _globals(
     version: Annotated[  # noqa: ARG001 - handled by its callback
         bool,
         typer.Option(
-            "--version", help="Show the version.", callback=_show_version, is_eager=True
+            "--version",
+            help="Show the version.",
+            callback=_show_version,
+            is_eager=True,
         ),
     ] = False,
 ) -> None:
@@ -261,7 +267,10 @@ def _prepare_standard_streams() -> None:
 
 
 def _show_warning(
-    show: Callable[..., object], message: object, category: object, *place: object
+    show: Callable[..., object],
+    message: object,
+    category: object,
+    *place: object,
 ) -> None:
     """Print a warning about an argument as a note; those for developers as Python does."""
     if category is UserWarning:
@@ -274,7 +283,9 @@ def _code_of(words: list[str]) -> int:
     command = _for_people(typer.main.get_command(app))
     try:
         code = command(
-            args=words, prog_name="invsvc", standalone_mode=not as_json.get()
+            args=words,
+            prog_name="invsvc",
+            standalone_mode=not as_json.get(),
         )
     except SystemExit as ended:
         if isinstance(ended.code, int):

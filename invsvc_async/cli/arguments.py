@@ -37,7 +37,10 @@ _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}
 
 
 def operation_of(
-    name: str, kind: OperationKind, *, many: bool | None = None
+    name: str,
+    kind: OperationKind,
+    *,
+    many: bool | None = None,
 ) -> Operation:
     """Return the operation called *name*; a resource name alone selects its ``list``, or else its ``get``."""
     possible = operations_of(kind, many=many)
@@ -92,7 +95,10 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _checked_value(
-    operation: Operation, row: Parameter | None, name: str, text: str
+    operation: Operation,
+    row: Parameter | None,
+    name: str,
+    text: str,
 ) -> Any:
     form = row.form if row else _FORMS.get(name, Form.TEXT)
     value = _value(name, text, form)
@@ -125,7 +131,11 @@ def _split_words(
             )
 
 
-def _check_choice(operation: Operation, row: Parameter | None, value: object) -> None:
+def _check_choice(
+    operation: Operation,
+    row: Parameter | None,
+    value: object,
+) -> None:
     """Suggest the choice that was probably meant; the operation itself checks the value."""
     if row is None or not row.choices:
         return
@@ -188,11 +198,19 @@ def _first_called(what: str) -> Operation | None:
     return None
 
 
-def _beginning_with(text: str, names: Iterable[str], end: str = "") -> list[str]:
+def _beginning_with(
+    text: str,
+    names: Iterable[str],
+    end: str = "",
+) -> list[str]:
     return [f"{name}{end}" for name in names if name.startswith(text)]
 
 
-def _complete_value(operation: Operation, name: str, value: str) -> list[str]:
+def _complete_value(
+    operation: Operation,
+    name: str,
+    value: str,
+) -> list[str]:
     """Complete the last item of *value*, a list with commas, by the choices of the argument *name*."""
     before, comma, last = value.rpartition(",")
     choices = _choices_of(operation, name)
@@ -241,7 +259,11 @@ def _json(name: str, text: str, what: str = "JSON value") -> Any:
         raise InvalidRequestError(f"{name}: {text!r} is not a valid {what}") from None
 
 
-def moment_of(name: str, text: str | None, zone: tzinfo | None = None) -> int | None:
+def moment_of(
+    name: str,
+    text: str | None,
+    zone: tzinfo | None = None,
+) -> int | None:
     """
     Return the moment that *text* gives, in epoch ms; ``None`` if there is none. *name* is for the error.
 

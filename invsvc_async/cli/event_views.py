@@ -93,7 +93,11 @@ def events_table(
     ]
     cells = [[str(row[title] or "") for title in titles] for row in rows]
     right = [titles.index(each) for each in _NUMBERS]
-    return TableView(titles=titles, rows=cells, right=right)
+    return TableView(
+        titles=titles,
+        rows=cells,
+        right=right,
+    )
 
 
 def counts_of(found: Mapping[State, StateStats]) -> WireObject:
@@ -110,7 +114,11 @@ def counts_table(found: Mapping[State, StateStats]) -> TableView:
         (state, number_in_words(one), as_date(one.oldest) or "")
         for state, one in found.items()
     ]
-    return TableView(titles=("state", "events", "oldest"), rows=rows, right=(1,))
+    return TableView(
+        titles=("state", "events", "oldest"),
+        rows=rows,
+        right=(1,),
+    )
 
 
 def backlog_in_words(backlog: Backlog) -> str:

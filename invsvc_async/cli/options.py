@@ -117,7 +117,11 @@ def _options_of(
         for each in attrs.fields(attrs.resolve_types(parameter.annotation)):
             default = parameter.empty if each.default is attrs.NOTHING else each.default
             fields.append(
-                parameter.replace(name=each.name, annotation=each.type, default=default)
+                parameter.replace(
+                    name=each.name,
+                    annotation=each.type,
+                    default=default,
+                )
             )
     for field in fields:
         if field.name in lacks:
@@ -163,11 +167,18 @@ def number(
 ) -> Any:  # Any: as typer.Option
     """Return an option that takes a number from *least* to *most*; the help names it *metavar*."""
     parser = number_parser(kind, least=least, most=most)
-    return typer.Option(help=help_, metavar=metavar, parser=parser)
+    return typer.Option(
+        help=help_,
+        metavar=metavar,
+        parser=parser,
+    )
 
 
 def number_parser(
-    kind: type[float], *, least: float = -_INFINITE, most: float = _INFINITE
+    kind: type[float],
+    *,
+    least: float = -_INFINITE,
+    most: float = _INFINITE,
 ) -> Callable[[str], float]:
     """Return a function that parses a number from *least* to *most*, and refuses any other text."""
 
@@ -186,7 +197,16 @@ def number_parser(
 
 
 _PORT = "A port of this machine; 0 selects a free one."
-Port = Annotated[int, number(int, _PORT, least=0, most=65_535, metavar="PORT")]
+Port = Annotated[
+    int,
+    number(
+        int,
+        _PORT,
+        least=0,
+        most=65_535,
+        metavar="PORT",
+    ),
+]
 Profile = Annotated[str | None, option("A profile in invsvc.toml.", "NAME")]
 Concurrency = Annotated[
     int, number(int, "Maximum writes in flight in this process.", least=1)

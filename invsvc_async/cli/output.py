@@ -63,7 +63,10 @@ def _console_of(stream: TextIO) -> Console:
     on_terminal = stream.isatty()
     width = None if on_terminal else _WIDE
     return EscapingConsole(
-        file=stream, force_terminal=on_terminal, width=width, soft_wrap=not on_terminal
+        file=stream,
+        force_terminal=on_terminal,
+        width=width,
+        soft_wrap=not on_terminal,
     )
 
 
@@ -240,7 +243,12 @@ def table(
 
         told = [[*map(visible, row)] for row in rows]
         if left_out := print_table(
-            console(), titles, told, right=right, wide=wide, enough=enough
+            console(),
+            titles,
+            told,
+            right=right,
+            wide=wide,
+            enough=enough,
         ):
             note(f"a wider terminal shows {', '.join(left_out)}, too")
         return
@@ -276,7 +284,12 @@ def tell_at_once(plain: Wire, words: str) -> bool:
     return is_json
 
 
-def print_hanging(text: str, *, style: str = "", hanging: int = _HANGING) -> None:
+def print_hanging(
+    text: str,
+    *,
+    style: str = "",
+    hanging: int = _HANGING,
+) -> None:
     """Print lines with their indents; what does not fit goes on below, indented by *hanging* more."""
     from rich.text import Text
 

@@ -49,7 +49,10 @@ _STEPS = {
 
 @contextmanager
 def progress(
-    words: str, total: int | None = None, *, shown: bool = True
+    words: str,
+    total: int | None = None,
+    *,
+    shown: bool = True,
 ) -> Generator[Callable[[], None]]:
     """Show a progress bar, or lines without a terminal; yield the function that advances it."""
     if not shown:
@@ -131,7 +134,12 @@ def batch_bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None
             print_line(progress)
             done = progress.done + progress.skipped
             whole = _whole(progress, total)
-            bar.update(task, completed=done, total=max(total, done), description=whole)
+            bar.update(
+                task,
+                completed=done,
+                total=max(total, done),
+                description=whole,
+            )
             words.plain = _this_run(progress)
 
         yield show
@@ -346,7 +354,10 @@ class Waiting:
 
 
 def waiting_for_read(
-    client: Client, what: str, *, shown: bool = True
+    client: Client,
+    what: str,
+    *,
+    shown: bool = True,
 ) -> AbstractContextManager[None]:
     """Show that a read, with its retries, has not been answered yet."""
     from invsvc_async.client import options_of

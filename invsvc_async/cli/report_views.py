@@ -38,7 +38,11 @@ def operations_table(report: Report) -> TableView:
         [name, *(f"{counts[verdict]:,}" for verdict in Verdict)]
         for name, counts in found
     ]
-    return TableView(titles=titles, rows=rows, right=range(1, len(titles)))
+    return TableView(
+        titles=titles,
+        rows=rows,
+        right=range(1, len(titles)),
+    )
 
 
 def report_in_words(report: Report) -> list[tuple[str, str]]:

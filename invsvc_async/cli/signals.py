@@ -70,7 +70,9 @@ def handled(
 
 
 def _handle(
-    loop: asyncio.AbstractEventLoop, number: signal.Signals, call: Callable[[], object]
+    loop: asyncio.AbstractEventLoop,
+    number: signal.Signals,
+    call: Callable[[], object],
 ) -> Callable[[], object]:
     """
     Call *call* in *loop* at the signal; return what ends that.

@@ -114,7 +114,11 @@ class Listing(NamedTuple):
         return _count_of(self, advice)
 
 
-async def listing_of(entries: Entries, limit: int, chosen: Chosen) -> Listing:
+async def listing_of(
+    entries: Entries,
+    limit: int,
+    chosen: Chosen,
+) -> Listing:
     """Return at most *limit* of the *chosen* writes, whose state may also be ``"unacknowledged"``."""
     if chosen.state == UNACKNOWLEDGED:
         chosen = attrs.evolve(chosen, state="untold")
@@ -131,7 +135,11 @@ async def listing_of(entries: Entries, limit: int, chosen: Chosen) -> Listing:
     )
 
 
-async def facts_of(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
+async def facts_of(
+    kind: StoreKind,
+    entries: Entries,
+    entry: Entry,
+) -> WireObject:
     """Return the facts of the write of *entry*: its verdict, or why it waits."""
     from invsvc_async.batch.entries import results_in
     from invsvc_async.batch.reports.not_applied import plain_result
@@ -169,7 +177,11 @@ def workers_table(found: Sequence[WireObject]) -> TableView:
         ]
         for each in found
     ]
-    return TableView(titles=titles, rows=rows, right=(1, 3, 4, 5, 6))
+    return TableView(
+        titles=titles,
+        rows=rows,
+        right=(1, 3, 4, 5, 6),
+    )
 
 
 def _count_of(found: Listing, advice: str) -> str:
@@ -245,7 +257,11 @@ def _resource_in(thing: str | None) -> str | None:
     return thing.removesuffix(" None")
 
 
-def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
+def _row(
+    entries: Entries,
+    entry: Entry,
+    error: str | None,
+) -> WireObject:
     """Return what a list says of *entry*; *error* is the last one of ``on_result``."""
     from invsvc_async.durable.entries import attempts_of
     from invsvc_async.durable.store.noted import shown_of
@@ -335,7 +351,11 @@ def _words(value: object) -> str:
             return str(value)
 
 
-async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
+async def _waits(
+    kind: StoreKind,
+    entries: Entries,
+    entry: Entry,
+) -> WireObject:
     """Return why an open write has no verdict yet, and who has it."""
     from invsvc_async.batch.run_status import RUN, statuses_in
     from invsvc_async.durable.entries import owner_of_lane

@@ -106,7 +106,10 @@ class InputTable:
 
 
 def _wrong_map(
-    name: str, why: str, operation: str, known: Collection[str]
+    name: str,
+    why: str,
+    operation: str,
+    known: Collection[str],
 ) -> InvalidRequestError:
     hint = (
         did_you_mean(name, known)

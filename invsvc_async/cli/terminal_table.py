@@ -86,9 +86,18 @@ def print_table(
     shown_columns = columns[:fitting]
     while not wide and _width_of(widths[:fitting]) > out.width:
         widths[_widest(shown_columns, widths)] -= 1
-    shown = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, _GAP - 1, 0, 0))
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        padding=(0, _GAP - 1, 0, 0),
+    )
     for each, width in zip(shown_columns, widths[:fitting], strict=True):
-        shown.add_column(each.title, justify=each.side, overflow="fold", width=width)
+        shown.add_column(
+            each.title,
+            justify=each.side,
+            overflow="fold",
+            width=width,
+        )
     for row in zip(*(each.cells for each in shown_columns), strict=True):
         shown.add_row(*_styled(shown_columns, row))
     out.print(shown, soft_wrap=wide)
@@ -121,7 +130,9 @@ class _Column(NamedTuple):
 
 
 def _columns(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int],
 ) -> list[_Column]:
     """Return the columns that are not empty; those whose numbers are in *right* are aligned there."""
     columns: list[_Column] = []
@@ -141,7 +152,12 @@ def _print_rows_as_fields(out: Console, columns: Sequence[_Column]) -> None:
         out.print()
 
 
-def _column(title: str, texts: Sequence[str], *, is_right: bool) -> _Column:
+def _column(
+    title: str,
+    texts: Sequence[str],
+    *,
+    is_right: bool,
+) -> _Column:
     cells = [_readable(text) for text in texts]
     lines = [line for cell in cells for line in cell.split("\n")]
     width = max(cell_len(title), *map(cell_len, lines), 0)

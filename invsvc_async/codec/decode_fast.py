@@ -106,7 +106,10 @@ def _too_deep(
 
 
 def _retried(
-    cls: type[T], content: bytes, allowed: int, refusal: Exception
+    cls: type[T],
+    content: bytes,
+    allowed: int,
+    refusal: Exception,
 ) -> tuple[T, int]:
     """Decode an item that was rejected with *refusal*, and return the oddities that must be allowed."""
     for more in _to_be_allowed(refusal):
@@ -208,7 +211,13 @@ class _Code:
         self.names[name] = value
         return name
 
-    def copy(self, cls: type[Model], mirror: str, place: str, indent: int) -> str:
+    def copy(
+        self,
+        cls: type[Model],
+        mirror: str,
+        place: str,
+        indent: int,
+    ) -> str:
         """Write how *mirror*, at *place*, is copied to a model, and return the model's name."""
         made = self.name()
         self.write(indent, f"{made} = {self.name(blank_of(cls))}()")
@@ -232,7 +241,13 @@ class _Code:
         self.write(indent, f"{made}.__class__ = {self.name(cls)}")
         return made
 
-    def convert(self, hint: Any, value: str, place: str, indent: int) -> str:
+    def convert(
+        self,
+        hint: Any,
+        value: str,
+        place: str,
+        indent: int,
+    ) -> str:
         """Write how *value* of a mirror, at *place*, is converted to *hint*, and return the result."""
         if _stays(hint):
             return value
@@ -249,7 +264,13 @@ class _Code:
             return self.convert_members(get_args(hint)[1], given, place, indent)
         return self.convert_items(get_args(hint)[0], given, place, indent)
 
-    def convert_members(self, hint: Any, given: str, place: str, indent: int) -> str:
+    def convert_members(
+        self,
+        hint: Any,
+        given: str,
+        place: str,
+        indent: int,
+    ) -> str:
         """Write how the mapping *given* is converted, whose values have the type *hint*."""
         made = self.name()
         at = self.name()
@@ -260,7 +281,13 @@ class _Code:
         self.write(indent + 1, f"{made}[{at}] = {found}")
         return made
 
-    def convert_items(self, hint: Any, given: str, place: str, indent: int) -> str:
+    def convert_items(
+        self,
+        hint: Any,
+        given: str,
+        place: str,
+        indent: int,
+    ) -> str:
         """Write how the array *given* is converted, whose items have the type *hint*."""
         made = self.name()
         at = self.name()

@@ -29,7 +29,10 @@ Hook: TypeAlias = Callable[[Any], Any]
 
 # Raises if a digit would be lost.  The bounded exponents prevent 1e999999999 from taking minutes as an int.
 _EXACT = Context(
-    prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow]
+    prec=40,
+    Emax=40,
+    Emin=-40,
+    traps=[Inexact, InvalidOperation, Overflow],
 )
 
 _WORDS: Mapping[type[object], str] = {
@@ -198,7 +201,12 @@ def _model_hook(cls: type[Model]) -> Hook:
     return model
 
 
-def _fill(made: Any, field: WireField, hook: Hook, value: object) -> None:
+def _fill(
+    made: Any,
+    field: WireField,
+    hook: Hook,
+    value: object,
+) -> None:
     """Set *field* of a model that is being made, or record its problem."""
     try:
         found = None if value is None and field.nullable else hook(value)

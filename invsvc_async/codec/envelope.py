@@ -262,7 +262,11 @@ def read_success(
                     operation=operation,
                 )
         error = _unreadable(
-            content, cause, status=status, headers=headers, operation=operation
+            content,
+            cause,
+            status=status,
+            headers=headers,
+            operation=operation,
         )
         # its frames have the body, and perhaps secrets
         raise error from cause.with_traceback(None)
@@ -344,7 +348,11 @@ def _size_and_kind(content: bytes, headers: Mapping[str, str]) -> str:
 
 
 def read_error(
-    content: bytes, *, status: int, headers: Mapping[str, str], operation: str
+    content: bytes,
+    *,
+    status: int,
+    headers: Mapping[str, str],
+    operation: str,
 ) -> errors.ServiceError:
     """
     Read an error answer.  Accepts any body.

@@ -186,7 +186,11 @@ def check(plain: Any, at: str = "$", levels: int = DEEPEST) -> None:
         )
 
 
-def _check_members(plain: Mapping[object, Any], at: str, levels: int) -> None:
+def _check_members(
+    plain: Mapping[object, Any],
+    at: str,
+    levels: int,
+) -> None:
     for name, value in plain.items():
         if not isinstance(name, str):
             raise InvalidRequestError(f"{at}: the key {name!r} is not a string")

@@ -161,7 +161,11 @@ def with_decimals(hint: Any, plain: Wire) -> Wire:
     return _by_part(with_decimals, hint, plain)
 
 
-def _by_part(convert: Callable[[Any, Wire], Wire], hint: Any, plain: Wire) -> Wire:
+def _by_part(
+    convert: Callable[[Any, Wire], Wire],
+    hint: Any,
+    plain: Wire,
+) -> Wire:
     """Convert each item or field of *plain* by its type.  Data without a declared type does not change."""
     kind = _without_null(hint)
     origin = get_origin(kind)

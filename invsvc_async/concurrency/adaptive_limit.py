@@ -81,7 +81,13 @@ class AdaptiveLimit:
     _SHORTEST = 0.2  # s: minimum length of a round that steers
     _SETTLING = 0.5  # in latencies: how long after a change of size answers still reflect the old size
 
-    def __init__(self, *, most: int = 1000, least: int = 1, first: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        most: int = 1000,
+        least: int = 1,
+        first: int = 1,
+    ) -> None:
         self.most: int = most
         self.least: int = min(least, most)
         self.size: int = min(max(first, least), most)
@@ -202,7 +208,10 @@ class AdaptiveLimit:
         self, *, doubles: bool = True, before: Round | None = None
     ) -> CapacitySearch:
         return CapacitySearch(
-            least=self.least, most=self.most, doubles=doubles, before=before
+            least=self.least,
+            most=self.most,
+            doubles=doubles,
+            before=before,
         )
 
     def _settle(self, estimate: float, *, usual: float | None = None) -> None:

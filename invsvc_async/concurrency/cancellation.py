@@ -73,7 +73,11 @@ async def finished(task: asyncio.Task[T]) -> T:
         raise
 
 
-def settle(future: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+def settle(
+    future: asyncio.Future[T],
+    result: T,
+    error: BaseException | None,
+) -> None:
     """Set the *error* of *future*, or its *result*; its waiter may have been cancelled."""
     if future.done():
         return

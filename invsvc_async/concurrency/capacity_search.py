@@ -27,7 +27,12 @@ class CapacitySearch:
     """
 
     def __init__(
-        self, *, least: int, most: int, doubles: bool, before: Round | None = None
+        self,
+        *,
+        least: int,
+        most: int,
+        doubles: bool,
+        before: Round | None = None,
     ) -> None:
         self._smallest = least
         self._most = most
@@ -62,14 +67,24 @@ class CapacitySearch:
             return size * 2
         return size // 2
 
-    def _ends(self, this: Round, before: Round, slope: float) -> bool:
+    def _ends(
+        self,
+        this: Round,
+        before: Round,
+        slope: float,
+    ) -> bool:
         """Return whether latency rose, more than by chance, while doubling; or did not fall while halving."""
         if not self._doubles:
             return slope < QUEUES
         rise = this.latency - before.latency
         return slope >= QUEUES and rise > this.chance_beside(before)
 
-    def _bracket(self, size: int, small: Round, big: Round) -> int | Capacity:
+    def _bracket(
+        self,
+        size: int,
+        small: Round,
+        big: Round,
+    ) -> int | Capacity:
         """Return the requests that the service processed, by Little's law; it queued the rest of *big*."""
         if self._doubles and self._first_try:
             self._doubles = False

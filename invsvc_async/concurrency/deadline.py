@@ -61,7 +61,10 @@ class Deadline:
             self._timer.cancel()
 
     def __exit__(
-        self, kind: object, error: BaseException | None, _trace: object
+        self,
+        kind: object,
+        error: BaseException | None,
+        _trace: object,
     ) -> None:
         task = self.task
         self.end()

@@ -39,7 +39,13 @@ class QuickStart:
         """Whether it has had a round."""
         return self._known.answers > 0
 
-    def next_round(self, since: float, size: int, *, grew: bool) -> QuickRound:
+    def next_round(
+        self,
+        since: float,
+        size: int,
+        *,
+        grew: bool,
+    ) -> QuickRound:
         """Return an empty round of *size*; if it just *grew*, late answers are those of a good size."""
         return QuickRound(
             since, max(size, _FEWEST), earlier=self._known if grew else None
@@ -55,7 +61,12 @@ class QuickStart:
         allowed = max(min(_SLOWER, QUEUES * growth), this.chance_beside(before))
         return growth >= APART and rise > allowed
 
-    def next_size(self, this: Round, answers: AnswerSums, size: int) -> int:
+    def next_size(
+        self,
+        this: Round,
+        answers: AnswerSums,
+        size: int,
+    ) -> int:
         """Return the size after *size*, whose round *this*, with *answers*, was not slower."""
         if not this.is_full(size):
             # A leap that is not used is taken back: it would hide from which size on latency rises.

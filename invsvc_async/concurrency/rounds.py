@@ -79,14 +79,23 @@ class QuickRound(AnswerSums):
     It does not wait for slow answers.  Those that come later are added to *earlier* of the next round.
     """
 
-    def __init__(self, since: float, fewest: int, earlier: AnswerSums | None) -> None:
+    def __init__(
+        self,
+        since: float,
+        fewest: int,
+        earlier: AnswerSums | None,
+    ) -> None:
         super().__init__()
         self._since = since
         self._fewest = fewest
         self._earlier = earlier
 
     def take(
-        self, started: float, _ended: float, in_flight: int, latency: float
+        self,
+        started: float,
+        _ended: float,
+        in_flight: int,
+        latency: float,
     ) -> Round | None:
         """Add an answered request; return the round if that makes it complete."""
         if started < self._since:
@@ -107,7 +116,12 @@ class SettledRound(AnswerSums):
     It has *fewest* answers, and takes *shortest* seconds, so that a pause of this process does not fill it.
     """
 
-    def __init__(self, since: float, fewest: int, shortest: float) -> None:
+    def __init__(
+        self,
+        since: float,
+        fewest: int,
+        shortest: float,
+    ) -> None:
         super().__init__()
         self.since: float = since
         self._fewest = fewest
@@ -115,7 +129,11 @@ class SettledRound(AnswerSums):
         self._until = since  # what begins from then on is of the next round
 
     def take(
-        self, started: float, ended: float, in_flight: int, latency: float
+        self,
+        started: float,
+        ended: float,
+        in_flight: int,
+        latency: float,
     ) -> Round | None:
         """Add an answered request, or return the round if it is complete without it."""
         if started < self.since:

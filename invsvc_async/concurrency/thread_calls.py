@@ -32,7 +32,10 @@ class ThreadCall(Generic[T]):
     """
 
     def __init__(
-        self, awaitable: Awaitable[T], context: Context, timeout: float | None = None
+        self,
+        awaitable: Awaitable[T],
+        context: Context,
+        timeout: float | None = None,
     ) -> None:
         self.awaitable: Awaitable[T] = awaitable
         self._context = context

@@ -35,7 +35,10 @@ def called(function: Callable[[], T], name: str) -> asyncio.Future[T]:
             done.set_exception(error)
 
     threading.Thread(
-        target=copy_context().run, args=(run,), name=name, daemon=True
+        target=copy_context().run,
+        args=(run,),
+        name=name,
+        daemon=True,
     ).start()
     return asyncio.wrap_future(done)
 

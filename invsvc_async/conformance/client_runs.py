@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 ATTEMPT_TIMEOUT = 1.5  # s, for both clients
 # The deadline is for a busy machine, on which a write waits for many reads that time out.
 POLICY = ReconcilePolicy(
-    settle_after_error=1.0, settle_after_loss=1.5, deadline=600.0, max_resends=2
+    settle_after_error=1.0,
+    settle_after_loss=1.5,
+    deadline=600.0,
+    max_resends=2,
 )
 
 ATTEMPTS = 3
@@ -74,7 +77,12 @@ class ClientRun:
         """Wait until no more late effects can land, and judge *reports*; *more* are the other fields."""
         record = await service.tell()
         judgement = judge(reports, record.ledger, record.before)
-        return cls(judgement=judgement, reads=record.reads, left=record.left, **more)
+        return cls(
+            judgement=judgement,
+            reads=record.reads,
+            left=record.left,
+            **more,
+        )
 
 
 async def run_client(
@@ -146,7 +154,9 @@ async def run_client(
 
 
 async def send_all(
-    send: Send, units: Iterable[Unit], concurrency: int
+    send: Send,
+    units: Iterable[Unit],
+    concurrency: int,
 ) -> list[WriteReport]:
     """Send the writes of *units* with *send*, *concurrency* units at once."""
     waiting = iter(units)
@@ -181,7 +191,10 @@ def _member(value: object, name: str) -> Any:  # Any: JSON
 
 
 async def _sent_as_usual(
-    session: aiohttp.ClientSession, url: str, request: WireObject, jitter: random.Random
+    session: aiohttp.ClientSession,
+    url: str,
+    request: WireObject,
+    jitter: random.Random,
 ) -> Conclusion:
     """Send *request*, as ``request_of`` returns it, to the service at *url*, up to three times."""
     sent = {

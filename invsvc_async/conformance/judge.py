@@ -77,7 +77,9 @@ class Judgement:
 
 
 def judge(
-    reports: Iterable[WriteReport], ledger: Sequence[Entry], before: Mapping[str, Wire]
+    reports: Iterable[WriteReport],
+    ledger: Sequence[Entry],
+    before: Mapping[str, Wire],
 ) -> Judgement:
     """
     Compare *reports* with *ledger*, which must contain all late effects.
@@ -138,7 +140,10 @@ class _Own:
     """
 
     def __init__(
-        self, reports: Sequence[WriteReport], ledger: Iterable[Entry], states: States
+        self,
+        reports: Sequence[WriteReport],
+        ledger: Iterable[Entry],
+        states: States,
     ) -> None:
         self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
         self.sends: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -176,7 +181,10 @@ class _Own:
             self.shared.update(report.key for report in senders)
 
     def _note_effect(
-        self, entry: Entry, named: WriteReport, asked: RequestedWrite
+        self,
+        entry: Entry,
+        named: WriteReport,
+        asked: RequestedWrite,
     ) -> None:
         """Note an effect of the write *named*, or one that nobody requested."""
         if named.asked == asked:
@@ -214,7 +222,10 @@ def _need(report: WriteReport, states: States) -> int:
 
 
 def _false_verdicts(
-    reports: Iterable[WriteReport], own: _Own, states: States, ledger: Sequence[Entry]
+    reports: Iterable[WriteReport],
+    own: _Own,
+    states: States,
+    ledger: Sequence[Entry],
 ) -> dict[str, str]:
     """Return why the ledger contradicts a verdict, by the key of the write."""
     found: dict[str, str] = {}
@@ -226,7 +237,10 @@ def _false_verdicts(
 
 
 def _false(
-    report: WriteReport, own: _Own, states: States, ledger: Iterable[Entry]
+    report: WriteReport,
+    own: _Own,
+    states: States,
+    ledger: Iterable[Entry],
 ) -> str | None:
     """Return why the ledger contradicts a verdict, or ``None``."""
     effects = own.effects.get(report.key, [])
@@ -240,7 +254,9 @@ def _false(
 
 
 def _falsely_applied(
-    report: WriteReport, effects: Sequence[Entry], states: States
+    report: WriteReport,
+    effects: Sequence[Entry],
+    states: States,
 ) -> str | None:
     """Return why the verdict "applied" is false, or ``None``."""
     if not any(effect_at(each) <= report.ended + TICK for each in effects):
@@ -256,7 +272,9 @@ def _falsely_applied(
 
 
 def _had_rival(
-    report: WriteReport, effects: Sequence[Entry], ledger: Iterable[Entry]
+    report: WriteReport,
+    effects: Sequence[Entry],
+    ledger: Iterable[Entry],
 ) -> bool:
     """Return whether somebody else changed the thing after the write was sent."""
     arrived = min((each.received_at for each in effects), default=-inf)

@@ -65,7 +65,11 @@ class Told:
 
     @classmethod
     def of(
-        cls, outcome: Outcome[Any], *, at: float = inf, ahead: float = 0.0
+        cls,
+        outcome: Outcome[Any],
+        *,
+        at: float = inf,
+        ahead: float = 0.0,
     ) -> Told:  # Any: of any operation
         """Return what *outcome* tells; its times are *ahead* seconds ahead of the ledger's."""
         evidence = outcome.evidence
@@ -209,7 +213,11 @@ def _duplicates(told: Told, happened: Happened) -> str | None:
     return _wrong_duplicates(told, named, happened)
 
 
-def _wrong_duplicates(told: Told, named: set[str], happened: Happened) -> str | None:
+def _wrong_duplicates(
+    told: Told,
+    named: set[str],
+    happened: Happened,
+) -> str | None:
     """Return how *named* differs from the further effects."""
     looked = told.at if told.read_at is None else told.read_at
     further = {each.target for each in happened.effects(looked)} - {told.made}
@@ -323,7 +331,11 @@ def _others_acted(told: Told, happened: Happened) -> bool:
     return _acted(happened.others, told, happened)
 
 
-def _acted(moments: Sequence[float], told: Told, happened: Happened) -> bool:
+def _acted(
+    moments: Sequence[float],
+    told: Told,
+    happened: Happened,
+) -> bool:
     return any(happened.since - TICK <= at <= told.at + TICK for at in moments)
 
 
@@ -335,7 +347,11 @@ def _in_part(told: Told, happened: Happened) -> str | None:
     return "told as stored in part, and it never was"
 
 
-def _is_any_stored(how: tuple[str, ...], told: Told, happened: Happened) -> bool:
+def _is_any_stored(
+    how: tuple[str, ...],
+    told: Told,
+    happened: Happened,
+) -> bool:
     """Return whether the service has stored an effect of the write in one of these ways."""
     return any(each.stored in how for each in happened.effects(told.at))
 

@@ -106,7 +106,12 @@ async def conform(
     """
     units = made_up(writes, seed)
     async with embedded(
-        plan_for(units, seed=seed, faults=faults, stores=stores)
+        plan_for(
+            units,
+            seed=seed,
+            faults=faults,
+            stores=stores,
+        )
     ) as service:
         work = tasks(units, home=service.team)
         begun = time.monotonic()
@@ -162,7 +167,9 @@ def tasks(
 
 
 async def _ran(
-    command: Sequence[str], settings: Mapping[str, str], timeout: float
+    command: Sequence[str],
+    settings: Mapping[str, str],
+    timeout: float,
 ) -> tuple[int | None, list[bytes]]:
     child = await asyncio.create_subprocess_exec(
         *command,
@@ -217,11 +224,17 @@ def _verdict_in(line: Mapping[str, Any]) -> Verdict | None:
 
 
 def _report(
-    key: str, asked: RequestedWrite, line: Mapping[str, Any], verdict: Verdict | None
+    key: str,
+    asked: RequestedWrite,
+    line: Mapping[str, Any],
+    verdict: Verdict | None,
 ) -> WriteReport:
     if verdict is None:
         return WriteReport(
-            key=key, asked=asked, verdict=Verdict.UNKNOWN, reason="not reported"
+            key=key,
+            asked=asked,
+            verdict=Verdict.UNKNOWN,
+            reason="not reported",
         )
     made = _made(asked, line) if verdict is Verdict.APPLIED else None
     return WriteReport(
@@ -245,7 +258,11 @@ def _made(asked: RequestedWrite, line: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _told(line: Mapping[str, Any], verdict: Verdict, made: str | None) -> Told | None:
+def _told(
+    line: Mapping[str, Any],
+    verdict: Verdict,
+    made: str | None,
+) -> Told | None:
     """Return the reason in codes, if the line has any."""
     basis = _text_in(line, "basis")
     cause = _text_in(line, "cause")
@@ -255,7 +272,13 @@ def _told(line: Mapping[str, Any], verdict: Verdict, made: str | None) -> Told |
     named = None
     if isinstance(duplicates, list):
         named = tuple(map(str, duplicates))
-    return Told(verdict=verdict, basis=basis, cause=cause, made=made, duplicates=named)
+    return Told(
+        verdict=verdict,
+        basis=basis,
+        cause=cause,
+        made=made,
+        duplicates=named,
+    )
 
 
 def _text_in(line: Mapping[str, Any], name: str) -> str | None:

@@ -147,12 +147,19 @@ def seeded(plan: dict[str, Any]) -> Simulator:
         tls.load_cert_chain(plan["certificate"])
     faults = Faults.parse(plan["faults"])
     stores = Stores.parse(plan["stores"])
-    service = Simulator(seed=plan["seed"], faults=faults, stores=stores, ssl=tls)
+    service = Simulator(
+        seed=plan["seed"],
+        faults=faults,
+        stores=stores,
+        ssl=tls,
+    )
     for team in plan["teams"]:
         service.seed_team(id=team)
     for webhook, team in plan["webhooks"]:
         service.seed_webhook(
-            team=team, url=f"https://before.example/{webhook}", id=webhook
+            team=team,
+            url=f"https://before.example/{webhook}",
+            id=webhook,
         )
     for journey, team in plan["journeys"]:
         service.seed_journey(team=team, id=journey)

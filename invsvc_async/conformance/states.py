@@ -37,7 +37,12 @@ class States:
             state = past[-1][1] if past else before.get(thing)
             past.append((each, _changed(state, each)))
 
-    def between(self, thing: str, since: float, until: float) -> list[Wire]:
+    def between(
+        self,
+        thing: str,
+        since: float,
+        until: float,
+    ) -> list[Wire]:
         """Return every state of *thing* from *since* to *until*; ``None`` means that it did not exist."""
         past = self._past.get(thing, [])
         first, last = (

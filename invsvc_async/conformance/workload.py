@@ -66,7 +66,12 @@ def made_up(writes: int, seed: int) -> list[Unit]:
     return units
 
 
-def values(kind: int, count: int, mark: str, first: str) -> tuple[str, ...]:
+def values(
+    kind: int,
+    count: int,
+    mark: str,
+    first: str,
+) -> tuple[str, ...]:
     """
     Return the values that *count* updates in a row set, by *kind*: different, undoing each other, or equal.
 
@@ -87,7 +92,12 @@ def _block(number: int, seed: int) -> list[Unit]:
     team = f"team_conf_{number // BLOCKS_IN_A_TEAM}"
     mark = f"{seed}/{number}"
 
-    def create(key: str, url: str, *, tagged: bool = True) -> WorkloadStep:
+    def create(
+        key: str,
+        url: str,
+        *,
+        tagged: bool = True,
+    ) -> WorkloadStep:
         arguments = {"url": url, "events": ["invoice.created"], "team": team}
         return WorkloadStep(key, "webhooks.create", arguments, tagged=tagged)
 
@@ -166,7 +176,11 @@ def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
     return lines, problems
 
 
-def _problem(client: Client, line: Line, keys: dict[str, int]) -> BadLine | None:
+def _problem(
+    client: Client,
+    line: Line,
+    keys: dict[str, int],
+) -> BadLine | None:
     bad = check_line(client, line)
     if bad is not None:
         return bad
@@ -189,7 +203,9 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
     units: dict[object, list[WorkloadStep]] = {}
     for line in lines:
         step = WorkloadStep(
-            key=_key_of(line), operation=line.operation, arguments=line.arguments
+            key=_key_of(line),
+            operation=line.operation,
+            arguments=line.arguments,
         )
         target = _target(step)
         thing = line.number if target is None else (target, _team(step))
@@ -198,7 +214,11 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
 
 
 def plan_for(
-    units: Iterable[Unit], *, seed: int, faults: str, stores: str = "none"
+    units: Iterable[Unit],
+    *,
+    seed: int,
+    faults: str,
+    stores: str = "none",
 ) -> Plan:
     """Return the initial state for *units*: every team, webhook and journey that they name."""
     things = {

@@ -85,7 +85,12 @@ async def examine(
     words = "yes: the health probe reports ok" if reached else health.words
     findings = [Finding("the base URL answers", words, reached)]
     if health.status is None:
-        return Checkup(findings=findings, names=[], journey_reads=None, reads=0)
+        return Checkup(
+            findings=findings,
+            names=[],
+            journey_reads=None,
+            reads=0,
+        )
     on_check("is the credential accepted")
     list_ = await prober.invoices({})
     accepted = list_.status == 200
@@ -142,7 +147,10 @@ def _way(view: ClientOptions) -> Finding:
 
 
 async def _of_credential(
-    prober: Prober, list_: ReadResult, *, is_person: bool
+    prober: Prober,
+    list_: ReadResult,
+    *,
+    is_person: bool,
 ) -> list[Finding]:
     """Check kind and mode.  The token's form and rights must match the kind that is configured."""
     credential = prober.view.core.credential

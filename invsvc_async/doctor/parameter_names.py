@@ -121,7 +121,11 @@ class Prober:
     async def invoices(self, query: Mapping[str, str]) -> ReadResult:
         """Read a page of egress invoices; parameters have their wire names."""
         return await self.read(
-            Request(operation=INVOICES_EGRESS, query=query, team=self.view.team)
+            Request(
+                operation=INVOICES_EGRESS,
+                query=query,
+                team=self.view.team,
+            )
         )
 
     async def path(self, path: str, query: Mapping[str, str]) -> ReadResult:
@@ -145,12 +149,24 @@ class Prober:
             envelope = await retry.read(self.view, request)
         except ServiceError as error:
             text = f"{error.code or ''} {error.message or ''}".strip()
-            return ReadResult(status=error.status, own=error.own_envelope, error=text)
+            return ReadResult(
+                status=error.status,
+                own=error.own_envelope,
+                error=text,
+            )
         except InvsvcError as error:
-            return ReadResult(status=None, own=False, error=str(error))
+            return ReadResult(
+                status=None,
+                own=False,
+                error=str(error),
+            )
         self.seconds.append(clock.now() - begun)
         items = _objects_in(envelope.data)
-        return ReadResult(status=200, items=items, next=envelope.next)
+        return ReadResult(
+            status=200,
+            items=items,
+            next=envelope.next,
+        )
 
 
 def _objects_in(payload: object) -> list[WireObject]:
@@ -206,7 +222,13 @@ async def find_names(
     if plain.status != 200:
         why = f"the list answered {plain.status or 'nothing'}: {plain.error}"
         return [
-            Named(role=role, name=None, certain=False, why=why) for role in candidates
+            Named(
+                role=role,
+                name=None,
+                certain=False,
+                why=why,
+            )
+            for role in candidates
         ]
     listing = _ProbedList(ask, plain, (await ask({_UNKNOWN: "1"})).status == 400)
     found: list[Named] = []
@@ -219,7 +241,11 @@ async def find_names(
     return found
 
 
-async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Named:
+async def _find(
+    listing: _ProbedList,
+    role: str,
+    names: tuple[str, ...],
+) -> Named:
     known = None  # a name that is accepted, but shows no effect
     unclear = False
     for name in names:
@@ -229,18 +255,36 @@ async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Name
         if sign not in _REASONS:
             continue
         if sign == "shown" or role in _WITHOUT_EFFECT:
-            return Named(role=role, name=name, certain=True, why=_REASONS[sign])
+            return Named(
+                role=role,
+                name=name,
+                certain=True,
+                why=_REASONS[sign],
+            )
         if known is None:
             why = f"{_REASONS[sign]}, but no effect shows"
-            known = Named(role=role, name=name, certain=False, why=why)
+            known = Named(
+                role=role,
+                name=name,
+                certain=False,
+                why=why,
+            )
     if known is not None:
         return known
     if unclear:
         return Named(
-            role=role, name=None, certain=False, why="too few records to show an effect"
+            role=role,
+            name=None,
+            certain=False,
+            why="too few records to show an effect",
         )
     why = f'none of {", ".join(names)} has an effect. Set the name, or "" to refuse its use'
-    return Named(role=role, name=None, certain=True, why=why)
+    return Named(
+        role=role,
+        name=None,
+        certain=True,
+        why=why,
+    )
 
 
 async def _sign(listing: _ProbedList, role: str, name: str) -> Sign:
@@ -254,7 +298,11 @@ async def _sign(listing: _ProbedList, role: str, name: str) -> Sign:
     return reaction
 
 
-async def _reaction(listing: _ProbedList, role: str, name: str) -> Sign:
+async def _reaction(
+    listing: _ProbedList,
+    role: str,
+    name: str,
+) -> Sign:
     """Return what the status of an answer says about *name*; "unclear" if it says nothing."""
     value = _VALUES[role].valid if listing.refuses_unknown else _VALUES[role].invalid
     if not value:
@@ -270,7 +318,11 @@ async def _reaction(listing: _ProbedList, role: str, name: str) -> Sign:
     return "refused"
 
 
-async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
+async def _effect(
+    listing: _ProbedList,
+    role: str,
+    name: str,
+) -> Sign:
     """Return whether *name* has the effect of its *role*; "unclear" if the list is too short to show one."""
     items = listing.plain.items
     if _VALUES[role].emptying and items:
@@ -296,7 +348,11 @@ async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
             return "unclear"
 
 
-async def _effect_of_filter(listing: _ProbedList, role: str, name: str) -> Sign:
+async def _effect_of_filter(
+    listing: _ProbedList,
+    role: str,
+    name: str,
+) -> Sign:
     """Return whether the filter *name* leaves out what does not match, and keeps what does."""
     values = _VALUES[role]
     empty = await listing.ask({name: values.emptying})

@@ -253,7 +253,10 @@ class ListReadings:
     on_item: Callable[[], object]
 
     async def read_again(
-        self, reading: int, keys: list[str], span: tuple[int, int] | None
+        self,
+        reading: int,
+        keys: list[str],
+        span: tuple[int, int] | None,
     ) -> bool:
         """Read what is in doubt; return whether what the table did not meet does not exist."""
         if self.what == "webhooks.list":
@@ -270,7 +273,10 @@ class ListReadings:
         return False
 
     async def read_list(
-        self, reading: int, after: int | None, before: int | None
+        self,
+        reading: int,
+        after: int | None,
+        before: int | None,
     ) -> bool:
         """Read the items created in a time span; return whether the list may have more."""
         if self.what == "webhooks.list":
@@ -322,7 +328,10 @@ class ListReadings:
         self.table.meet(key, created, reading, kind, fields, text)
 
     def _difference(
-        self, times: int, cells: Wire, item: Wire
+        self,
+        times: int,
+        cells: Wire,
+        item: Wire,
     ) -> tuple[Kind | None, list[FieldDifference]]:
         """Return how *item* differs from the *cells* of its row; *times* is how many rows have the key."""
         if not times:

@@ -21,7 +21,9 @@ _AT_ONCE = 1000  # rows of Parquet
 
 
 def rows_of_file(
-    name: str, form: Form | None, delimiter: str
+    name: str,
+    form: Form | None,
+    delimiter: str,
 ) -> Iterator[tuple[int, object]]:
     """Yield each row of a file (``-`` is standard input) with its line, or in Parquet its number, from 1."""
     with (

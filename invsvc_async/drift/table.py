@@ -111,7 +111,12 @@ class Table:
         self._db.close()
 
     def add(
-        self, key: str | None, line: int, cells: dict[str, Wire], *, inside: bool
+        self,
+        key: str | None,
+        line: int,
+        cells: dict[str, Wire],
+        *,
+        inside: bool,
     ) -> None:
         """Add a row; rows *inside* the window are expected in the service."""
         kind = None
@@ -166,7 +171,12 @@ class Table:
             if times > 1:
                 more = ", …" if times > 10 else ""
                 note = f"{times:,} rows: {line}{others}{more}"
-                yield Difference(kind=Kind.DUPLICATE, key=key, line=line, note=note)
+                yield Difference(
+                    kind=Kind.DUPLICATE,
+                    key=key,
+                    line=line,
+                    note=note,
+                )
             if shown > 1:
                 parts = envelope.loads(fields or b"[]")
                 thing = None

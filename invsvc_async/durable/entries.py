@@ -75,7 +75,11 @@ class Entries:
     _reopen: Callable[..., Script[list[Reopened]]] = staticmethod(reopen)
 
     def __init__(
-        self, store: Store, core: ClientCore | None = None, *, same_mode: bool = False
+        self,
+        store: Store,
+        core: ClientCore | None = None,
+        *,
+        same_mode: bool = False,
     ) -> None:
         self.store: Store = store
         self.facts: Facts = Facts(store)
@@ -160,7 +164,10 @@ class Entries:
         return 0
 
     async def done(
-        self, verdict: Verdict | None, after: int, limit: int
+        self,
+        verdict: Verdict | None,
+        after: int,
+        limit: int,
     ) -> list[Entry]:
         """Return the next page of entries that are done."""
         return await lists.done(self.store, verdict, after, limit)
@@ -304,7 +311,11 @@ class JournalEntries(Entries):
     """
 
     def __init__(
-        self, address: str, core: ClientCore | None, *, reading: bool = False
+        self,
+        address: str,
+        core: ClientCore | None,
+        *,
+        reading: bool = False,
     ) -> None:
         place, _ = without_names(address)
         super().__init__(
@@ -334,7 +345,10 @@ class JournalEntries(Entries):
         return entry.key
 
     async def done(
-        self, verdict: Verdict | None, after: int, limit: int
+        self,
+        verdict: Verdict | None,
+        after: int,
+        limit: int,
     ) -> list[Entry]:
         """Return the next page of entries that are done, with the note whether the application had them."""
         return await _told(self.store, await super().done(verdict, after, limit))
@@ -352,7 +366,10 @@ async def counts_of(entries: Entries) -> Sequence[Cell]:
 
 
 async def reopen_all(
-    entries: Entries, verdicts: Collection[Verdict], *, newest: bool
+    entries: Entries,
+    verdicts: Collection[Verdict],
+    *,
+    newest: bool,
 ) -> int:
     """
     Reopen all *entries* with one of *verdicts*, which is not APPLIED; return how many.

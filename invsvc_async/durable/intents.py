@@ -230,14 +230,24 @@ def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:
     if any(each.end is None or each.end.kind != "not applied" for each in intent.sent):
         return attrs.evolve(intent, sent=(*intent.sent, sent), newest=newest)
     # A state that was read before is no baseline: lost sends may have been before it.
-    return attrs.evolve(intent, sent=(sent,), baseline=None, bounds=None, newest=newest)
+    return attrs.evolve(
+        intent,
+        sent=(sent,),
+        baseline=None,
+        bounds=None,
+        newest=newest,
+    )
 
 
 def seen_undone(intent: Intent, at: float) -> Intent | None:
     """Return *intent* after a read at *at* (server s) without its effect; ``None`` if nothing was lost."""
     if not any(each.latest is None and each.end is None for each in intent.sent):
         return None
-    end = SentEnd(kind="long", earliest=at, latest=at)
+    end = SentEnd(
+        kind="long",
+        earliest=at,
+        latest=at,
+    )
     sent = [
         attrs.evolve(each, end=end) if each.latest is None else each
         for each in intent.sent

@@ -171,7 +171,12 @@ class Claims:
         """
         return await in_store.take(self.store, entry, lane, FREED) is not None
 
-    async def reopen(self, entry: Entry, state: State, lane: Lane) -> bool:
+    async def reopen(
+        self,
+        entry: Entry,
+        state: State,
+        lane: Lane,
+    ) -> bool:
         """
         Reopen *entry*, which is done, in *lane*; return ``False`` if it has changed since.
 

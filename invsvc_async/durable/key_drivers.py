@@ -40,7 +40,11 @@ def overtaken_driver(run: KeyedRun, spec: WriteSpec) -> AnyDriver:
     """Return a driver that sends nothing, because a newer write to its thing was sent."""
     intent = attrs.evolve(new_intent(spec), sent=run.sent_before, newest=False)
     return run_of(
-        run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False
+        run.bound(),
+        intent,
+        reader=spec.reader,
+        journaled=True,
+        reads_only=False,
     )
 
 

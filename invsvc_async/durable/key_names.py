@@ -47,7 +47,13 @@ class Namespaces:
     ones are where that version looks for them.
     """
 
-    def __init__(self, store: Store, *, named: str | None, same_mode: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        named: str | None,
+        same_mode: bool,
+    ) -> None:
         self._facts = Facts(store)
         self._named = named
         self._same_mode = same_mode
@@ -55,7 +61,12 @@ class Namespaces:
         # By team: its namespace, and another one in which an older version may have stored a key of it.
         self._known: dict[str | None, tuple[str, str | None]] = {}
 
-    async def name(self, key: str, team: str | None, core: ClientCore) -> str:
+    async def name(
+        self,
+        key: str,
+        team: str | None,
+        core: ClientCore,
+    ) -> str:
         """
         Return the key of the entry of *key*, which begins with its namespace.
 
@@ -253,7 +264,11 @@ class Conflict(NamedTuple):
     fields: tuple[str, ...]
 
 
-def conflict_of(spec: WriteSpec, stored: str, mine: str) -> Conflict | None:
+def conflict_of(
+    spec: WriteSpec,
+    stored: str,
+    mine: str,
+) -> Conflict | None:
     """Return how *spec*, with the digests *mine*, differs from the write whose digests are *stored*."""
     if stored == mine:
         return None

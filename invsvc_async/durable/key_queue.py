@@ -133,7 +133,11 @@ class Queue:
             )
 
     async def _is_passed(
-        self, run: KeyedRun, ahead: Ahead, key: str, until: float
+        self,
+        run: KeyedRun,
+        ahead: Ahead,
+        key: str,
+        until: float,
     ) -> bool:
         """
         Wait for the earlier write *key*, or settle it; return whether it is passed over instead.
@@ -172,7 +176,11 @@ class Queue:
         return True
 
     async def _is_passed_unsent(
-        self, run: KeyedRun, ahead: Ahead, entry: Entry, until: float
+        self,
+        run: KeyedRun,
+        ahead: Ahead,
+        entry: Entry,
+        until: float,
     ) -> bool:
         """Pass over a write that nobody has, unless a run of it begins in a moment."""
         # Once a later write to the thing has had an effect, or was sent, no run may send this one any more.

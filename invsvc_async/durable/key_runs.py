@@ -82,7 +82,9 @@ class KeyRuns:
 
 
 def outcome_since(
-    before: AnyDriver | None, runs: RunsOfKey, spec: WriteSpec
+    before: AnyDriver | None,
+    runs: RunsOfKey,
+    spec: WriteSpec,
 ) -> Outcome[Any] | None:
     """
     Return the outcome of the run of *runs* that has ended since *before* was the last one.

@@ -139,7 +139,12 @@ class KeySteps:
             seen = step
 
     async def _step(
-        self, run: KeyedRun, spec: WriteSpec, seen: Seen | None, *, awaited: bool
+        self,
+        run: KeyedRun,
+        spec: WriteSpec,
+        seen: Seen | None,
+        *,
+        awaited: bool,
     ) -> Driver[Any] | Seen | None:
         """
         Do what follows from the entry that was *seen*, as the table at the top of the file says.
@@ -208,7 +213,10 @@ class KeySteps:
         return await self._send_first(run, spec)
 
     async def _reopen_and_run(
-        self, run: KeyedRun, spec: WriteSpec, entry: Entry
+        self,
+        run: KeyedRun,
+        spec: WriteSpec,
+        entry: Entry,
     ) -> Driver[Any] | Seen | None:
         """Do a write anew without effect, or settle an UNKNOWN one; return ``None`` if another run does."""
         run.own(entry)
@@ -223,7 +231,10 @@ class KeySteps:
         )
 
     async def _take_and_run(
-        self, run: KeyedRun, spec: WriteSpec, entry: Entry
+        self,
+        run: KeyedRun,
+        spec: WriteSpec,
+        entry: Entry,
     ) -> Driver[Any] | Seen | None:
         """Go on with an entry that nobody has; return ``None`` if another run has taken it."""
         run.own(entry)
@@ -235,7 +246,10 @@ class KeySteps:
         return await self._go_on(run, spec, entry, sender_gone=taken.is_gone)
 
     async def _acquire(
-        self, run: KeyedRun, state: State, acquire: Callable[[], Awaitable[T]]
+        self,
+        run: KeyedRun,
+        state: State,
+        acquire: Callable[[], Awaitable[T]],
     ) -> T:
         """Return the result of *acquire*, which moves an entry in *state* to the lane of *run*."""
         run.in_doubt = run.creates and state is State.SENDING and run.thing is not None
@@ -246,7 +260,12 @@ class KeySteps:
         return acquired
 
     async def _go_on(
-        self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, sender_gone: bool
+        self,
+        run: KeyedRun,
+        spec: WriteSpec,
+        entry: Entry,
+        *,
+        sender_gone: bool,
     ) -> Driver[Any] | Seen:
         """
         Go on with an acquired *entry*, once the turn of the run has come.
@@ -310,7 +329,11 @@ class KeySteps:
             await note_digest(self.claims.store, run.seq, run.lane, digest)
 
 
-def _check_entry(run: KeyedRun, spec: WriteSpec, entry: Entry) -> None:
+def _check_entry(
+    run: KeyedRun,
+    spec: WriteSpec,
+    entry: Entry,
+) -> None:
     """
     Raise KeyConflictError if *entry* is not of the write of *spec*; else *run* has the entry's digest.
 

@@ -135,7 +135,11 @@ class KeyedRun(msgspec.Struct, eq=False):
 
     @classmethod
     def of_entry(
-        cls, entry: Entry, claims: Claims, lane: Lane, options: ClientOptions
+        cls,
+        entry: Entry,
+        claims: Claims,
+        lane: Lane,
+        options: ClientOptions,
     ) -> KeyedRun:
         """Return a run that goes on with *entry*."""
         return cls(
@@ -301,7 +305,10 @@ class KeyedRun(msgspec.Struct, eq=False):
             self.claims.ends.start(self.claims.note_returned(self.seq))
 
     def entry(
-        self, state: State, intent: Intent, packed: Packed | None = None
+        self,
+        state: State,
+        intent: Intent,
+        packed: Packed | None = None,
     ) -> Entry:
         """Return the entry of *intent*, whose packed form may be known."""
         entry = entry_of(

@@ -76,7 +76,10 @@ class Keys:
     """The keys of a journal.  *named* are the options about keys in the journal's address."""
 
     def __init__(
-        self, journal: ClientJournal, store: Store, named: Mapping[str, str]
+        self,
+        journal: ClientJournal,
+        store: Store,
+        named: Mapping[str, str],
     ) -> None:
         life = journal.life
         self._journal = journal
@@ -138,7 +141,10 @@ class Keys:
         return await self.claims.look(await self._name(key, team)) is not None
 
     async def settled(
-        self, intent: Intent, options: ClientOptions, reader: AnyReader | None
+        self,
+        intent: Intent,
+        options: ClientOptions,
+        reader: AnyReader | None,
     ) -> AnyOutcome | None:
         """
         Return the stored outcome of a keyed *intent*, or settle it by reads, and store the verdict.
@@ -172,7 +178,10 @@ class Keys:
         return False
 
     async def resolve(
-        self, key: str | Intent, team: str | None, finding: Resolution
+        self,
+        key: str | Intent,
+        team: str | None,
+        finding: Resolution,
     ) -> AnyOutcome:
         """
         Store what a person has found out about the write under *key*, or of an intent; return its outcome.
@@ -192,7 +201,11 @@ class Keys:
         return await self._resolve(key.key, key.scope.team, finding, key.identity)
 
     async def _resolve(
-        self, key: str, team: str | None, finding: Resolution, identity: str | None
+        self,
+        key: str,
+        team: str | None,
+        finding: Resolution,
+        identity: str | None,
     ) -> AnyOutcome:
         name = await self._name(key, team)
         if self._runs.has(name):
@@ -202,7 +215,12 @@ class Keys:
                 await self.claims.ends.until_stored(name)
                 mine = (await self._life.own_lane()).token
                 resolved = await resolve(
-                    self._store, name, finding, key=key, identity=identity, mine=mine
+                    self._store,
+                    name,
+                    finding,
+                    key=key,
+                    identity=identity,
+                    mine=mine,
                 )
         note(self.core, resolved)
         return resolved.outcome
@@ -232,7 +250,10 @@ class Keys:
             start.leave()
 
     async def _one_at_a_time(
-        self, spec: WriteSpec, thing: str | None, start: KeyStart | None
+        self,
+        spec: WriteSpec,
+        thing: str | None,
+        start: KeyStart | None,
     ) -> Driver[Any]:
         """Run the write to *thing*, or return the outcome of a run in this process that ended meanwhile."""
         called = self.core.clock.now()

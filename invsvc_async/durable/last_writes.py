@@ -44,7 +44,9 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def left_by(
-    thing: str | None, outcome: AnyOutcome, writes: WriteRegister
+    thing: str | None,
+    outcome: AnyOutcome,
+    writes: WriteRegister,
 ) -> Left | None:
     """
     Return the state in which the write with *outcome* left *thing*; ``None`` after a create or no effect.
@@ -199,7 +201,9 @@ def close_line(
 
 
 async def take_claims(
-    writes: WriteRegister, store: Store, things: Sequence[str]
+    writes: WriteRegister,
+    store: Store,
+    things: Sequence[str],
 ) -> None:
     """Note the webhooks that untagged creates of the URLs *things* made, and how certain each claim is."""
     for claim, key in await webhooks_made_for(store, things):

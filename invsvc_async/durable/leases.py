@@ -148,7 +148,12 @@ class Leases:
     """The signs of life of this process, and its lanes by their numbers."""
 
     def __init__(
-        self, store: Store, clock: Clock, *, gives: bool = False, patience: float = inf
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        gives: bool = False,
+        patience: float = inf,
     ) -> None:
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends

@@ -55,7 +55,11 @@ class LeftKeys:
         self._life = life
 
     async def may_settle(
-        self, entry: Entry, options: ClientOptions, *, same_mode: bool = False
+        self,
+        entry: Entry,
+        options: ClientOptions,
+        *,
+        same_mode: bool = False,
     ) -> bool:
         """
         Return whether reads of this client may show the write of *entry*.

@@ -34,14 +34,21 @@ class LeftWrites:
     """
 
     def __init__(
-        self, store: Store, writes: dict[str, StoredWrite], removal: Removal
+        self,
+        store: Store,
+        writes: dict[str, StoredWrite],
+        removal: Removal,
     ) -> None:
         self._store = store
         self._writes = writes
         self._removal = removal
 
     async def take(
-        self, lane: Lane, credential: str | None, *, most: int = _DEAD_AT_ONCE
+        self,
+        lane: Lane,
+        credential: str | None,
+        *,
+        most: int = _DEAD_AT_ONCE,
     ) -> None:
         """
         Acquire the lanes of dead processes, up to *most* at once, and move their entries to *lane*, our own.
@@ -74,7 +81,12 @@ class LeftWrites:
             self._note_taken(key, lane, sender, is_done=is_done)
 
     def _note_taken(
-        self, key: str, lane: Lane, sender: Sender, *, is_done: bool
+        self,
+        key: str,
+        lane: Lane,
+        sender: Sender,
+        *,
+        is_done: bool,
     ) -> None:
         """Note an entry that is in *lane* now, unless it is a write of this process that was sent since."""
         write = self._writes.get(key)

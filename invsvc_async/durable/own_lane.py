@@ -28,7 +28,11 @@ class OwnLane:
     """
 
     def __init__(
-        self, store: Store, core: ClientCore | None, leases: Leases, lane: Lane
+        self,
+        store: Store,
+        core: ClientCore | None,
+        leases: Leases,
+        lane: Lane,
     ) -> None:
         self._store = store
         self._core = core
@@ -72,7 +76,11 @@ def credential_of(core: ClientCore | None) -> str:
     return core.credential.fingerprint(core.base_url) or ""
 
 
-async def _new_lane(store: Store, core: ClientCore | None, leases: Leases) -> Lane:
+async def _new_lane(
+    store: Store,
+    core: ClientCore | None,
+    leases: Leases,
+) -> Lane:
     token = leases.token()
     return leases.hold(
         await store.run(lambda: new_lane(token, credential_of(core))), token

@@ -316,7 +316,9 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
 
 
 def error_in(
-    record: VerdictRecord, verdict: Verdict, operation: str | None
+    record: VerdictRecord,
+    verdict: Verdict,
+    operation: str | None,
 ) -> InvsvcError | None:
     """Return the error of an outcome; a REFUSED outcome always has one."""
     error = error_of(record.error)
@@ -324,7 +326,11 @@ def error_in(
         return error
     if record.status is not None:  # a batch stores no more of it
         refusal = service_error_class(record.status)
-        return refusal(status=record.status, code=record.code, operation=operation)
+        return refusal(
+            status=record.status,
+            code=record.code,
+            operation=operation,
+        )
     return InvsvcError(f"{operation}: it was refused. Why is not stored any more.")
 
 
@@ -362,7 +368,10 @@ def may_be_sent(entry: Entry) -> bool:
 
 
 def verdict_of_unfit(
-    entry: Entry, error: InvsvcError, *, is_of_copy: bool = False
+    entry: Entry,
+    error: InvsvcError,
+    *,
+    is_of_copy: bool = False,
 ) -> Entry:
     """
     Return *entry* with a verdict: NOT_APPLIED if provably nothing was sent, otherwise UNKNOWN. Log why.
@@ -398,10 +407,22 @@ def verdict_of_unfit(
 def verdict_of_lost(entry: Entry) -> Entry:
     """Return *entry*, of which only the request's digest is left, with the verdict UNKNOWN."""
     why = "it may have been sent, and what would settle it was lost with the outbox's journal"
-    return _ended(entry, Verdict.UNKNOWN, VerdictRecord(why=why, basis="none", tries=0))
+    return _ended(
+        entry,
+        Verdict.UNKNOWN,
+        VerdictRecord(
+            why=why,
+            basis="none",
+            tries=0,
+        ),
+    )
 
 
-def _ended(entry: Entry, verdict: Verdict, record: VerdictRecord) -> Entry:
+def _ended(
+    entry: Entry,
+    verdict: Verdict,
+    record: VerdictRecord,
+) -> Entry:
     now = time.time_ns() // 1_000_000
     return replace(
         entry,

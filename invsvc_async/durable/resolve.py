@@ -92,7 +92,11 @@ class Resolved(NamedTuple):
     outcome: AnyOutcome
 
 
-def resolution(applied: object, because: str, by: str | None) -> Resolution:
+def resolution(
+    applied: object,
+    because: str,
+    by: str | None,
+) -> Resolution:
     """
     Check a person's finding, and return it.  *by* is by default the user who runs this process.
 
@@ -123,7 +127,12 @@ def resolution(applied: object, because: str, by: str | None) -> Resolution:
         of = cast("str | Model | WireObject", applied)
     else:
         of = None
-    return Resolution(applied=applied is not False, of=of, because=because, by=by)
+    return Resolution(
+        applied=applied is not False,
+        of=of,
+        because=because,
+        by=by,
+    )
 
 
 def _is_line(text: object, longest: int) -> bool:
@@ -214,7 +223,11 @@ def note(core: ClientCore, resolved: Resolved) -> None:
 
 
 def _check_open(
-    entry: Entry, finding: Resolution, called: str, *, is_of_copy: bool
+    entry: Entry,
+    finding: Resolution,
+    called: str,
+    *,
+    is_of_copy: bool,
 ) -> None:
     """Raise JournalError if nothing is to be found out about the write of *entry*."""
     if entry.state is not State.DONE:
@@ -299,7 +312,12 @@ def _value_of(intent: Intent, finding: Resolution) -> Any:  # Any: as the operat
     return of
 
 
-def _known_id(intent: Intent, found: str | None, *, is_new: bool) -> str | None:
+def _known_id(
+    intent: Intent,
+    found: str | None,
+    *,
+    is_new: bool,
+) -> str | None:
     """Return the id *found*, or else the id in the path of the write, if its thing is not new."""
     if found:
         return found
@@ -325,7 +343,11 @@ def _of_id(operation: Operation, named: str) -> Any:  # Any: as the operation
 
 
 def _outcome(
-    intent: Intent, finding: Resolution, value: Any, before: VerdictRecord, at: int
+    intent: Intent,
+    finding: Resolution,
+    value: Any,
+    before: VerdictRecord,
+    at: int,
 ) -> AnyOutcome:
     """Return the outcome of *finding*, with what the record *before* has counted."""
     cause: Cause | None
@@ -349,7 +371,11 @@ def _outcome(
         evidence=Evidence(
             basis="person",
             cause=cause,
-            person=PersonFinding(by=finding.by, at=at, because=finding.because),
+            person=PersonFinding(
+                by=finding.by,
+                at=at,
+                because=finding.because,
+            ),
         ),
         value=value,
         error=error_of(before.error),
@@ -362,7 +388,12 @@ def _outcome(
     return cast("AnyOutcome", outcome)
 
 
-def _entry(kind: str, seen: Entry, outcome: AnyOutcome, at: int) -> Entry:
+def _entry(
+    kind: str,
+    seen: Entry,
+    outcome: AnyOutcome,
+    at: int,
+) -> Entry:
     """Return the entry *seen* with *outcome*, in the form of a store of this *kind*."""
     record = record_of(outcome)
     flags = flags_of(record)

@@ -47,7 +47,11 @@ class StoredKeys:
     """
 
     def __init__(
-        self, store: Store, claims: Claims, doubts: Doubts, life: JournalLife
+        self,
+        store: Store,
+        claims: Claims,
+        doubts: Doubts,
+        life: JournalLife,
     ) -> None:
         self._store = store
         self._claims = claims

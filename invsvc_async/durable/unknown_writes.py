@@ -48,7 +48,11 @@ class UnknownWrites:
         return [each.seq for each in verdicts if each not in self._closed]
 
     async def close_lines(
-        self, entries: Sequence[Entry], options: ClientOptions, *, since: float = inf
+        self,
+        entries: Sequence[Entry],
+        options: ClientOptions,
+        *,
+        since: float = inf,
     ) -> None:
         """
         Close the lines of the things of *entries*, UNKNOWN ones, as long as these may still be applied.
@@ -72,7 +76,10 @@ class UnknownWrites:
             await clock.sleep(until - clock.now())
 
     async def _over(
-        self, entry: Entry, options: ClientOptions, first_seen: float
+        self,
+        entry: Entry,
+        options: ClientOptions,
+        first_seen: float,
     ) -> float:
         """
         Return the local time from which a send of *entry* can have no effect any more, at the latest.
@@ -100,7 +107,10 @@ class UnknownWrites:
             self._closed.popitem(last=False)
 
     async def _close_line(
-        self, entry: Entry, options: ClientOptions, since: float
+        self,
+        entry: Entry,
+        options: ClientOptions,
+        since: float,
     ) -> None:
         if entry.intent is None or entry.thing is None:  # lost with an outbox's journal
             return
@@ -122,7 +132,13 @@ async def _shown_clock(intent: Intent, options: ClientOptions) -> tuple[Reading,
         return ()
     stamp = round((core.clock.now() + bounds.low) * 1000)
     started = stamp / 1000 - bounds.high
-    return (Reading(started=started, ended=stamp / 1000 - bounds.low, stamp=stamp),)
+    return (
+        Reading(
+            started=started,
+            ended=stamp / 1000 - bounds.low,
+            stamp=stamp,
+        ),
+    )
 
 
 def _longest(options: ClientOptions) -> float:

@@ -45,7 +45,11 @@ class InvsvcWriteTrigger(BaseTrigger):  # pyright: ignore[reportGeneralTypeIssue
     """
 
     def __init__(
-        self, line: dict[str, Any], key: str, client: str, conn_id: str | None = None
+        self,
+        line: dict[str, Any],
+        key: str,
+        client: str,
+        conn_id: str | None = None,
     ) -> None:
         super().__init__()
         self.line = line

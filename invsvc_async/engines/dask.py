@@ -82,7 +82,11 @@ def send_frame(
     """
     check_column(key, [*ddf.columns])
     settings = Settings(
-        write_of=write_of, key=key, concurrency=concurrency, rate=rate, several=True
+        write_of=write_of,
+        key=key,
+        concurrency=concurrency,
+        rate=rate,
+        several=True,
     )
     send = partial(_send_partition, settings, client)
     return ddf.map_partitions(send, meta=_frame_of(columns_of([])))

@@ -74,7 +74,11 @@ def writes(
         ConfigurationError: An argument is of no use.
     """
     settings = Settings(
-        write_of=write_of, key=key, concurrency=concurrency, rate=rate, is_sink=True
+        write_of=write_of,
+        key=key,
+        concurrency=concurrency,
+        rate=rate,
+        is_sink=True,
     )
 
     def invsvc(items: list[dict[str, Any]], table: dict[str, Any]) -> None:

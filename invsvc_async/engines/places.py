@@ -37,7 +37,10 @@ class RowPlaces:
     """
 
     def __init__(
-        self, most: int, rate: float | None, members: Callable[[], int]
+        self,
+        most: int,
+        rate: float | None,
+        members: Callable[[], int],
     ) -> None:
         self.has_rate: bool = rate is not None
         self._free = most

@@ -109,7 +109,13 @@ class KeyedJobs:
         """
         return client_of_process(self._make)
 
-    async def send(self, context: Any, write: Write[T], *, name: str = "") -> T:
+    async def send(
+        self,
+        context: Any,
+        write: Write[T],
+        *,
+        name: str = "",
+    ) -> T:
         """
         Send *write* under the id of the job, and return its value. A second write of a job needs a *name*.
 

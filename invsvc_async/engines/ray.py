@@ -86,7 +86,11 @@ class WriteRows:
     ) -> None:
         self._client = client
         self._settings = Settings(
-            write_of=write_of, key=key, concurrency=concurrency, rate=rate, several=True
+            write_of=write_of,
+            key=key,
+            concurrency=concurrency,
+            rate=rate,
+            several=True,
         )
 
     def __call__(self, batch: object) -> pa.Table:

@@ -70,10 +70,19 @@ class RowResult:
     replayed: bool = False
     secret: str | None = attrs.field(default=None, repr=False)
     # whether sending the row again may apply it; it is no column of results
-    runs_again: bool = attrs.field(default=False, repr=False, eq=False)
+    runs_again: bool = attrs.field(
+        default=False,
+        repr=False,
+        eq=False,
+    )
 
     @classmethod
-    def of(cls, key: str, outcome: AnyOutcome, note: str = "") -> RowResult:
+    def of(
+        cls,
+        key: str,
+        outcome: AnyOutcome,
+        note: str = "",
+    ) -> RowResult:
         """Return the result of a row with this *outcome*; its message begins with *note*."""
         about_secret = _SECRETS.get(outcome.secret or "", "")
         if outcome.secret_lost and may_be_kept(outcome):
@@ -93,7 +102,11 @@ class RowResult:
     @classmethod
     def invalid(cls, key: str, error: InvalidRequestError) -> RowResult:
         """Return the result of a row of which nothing was sent, because of *error*."""
-        return cls(key=key, verdict=str(Verdict.NOT_APPLIED), message=str(error))
+        return cls(
+            key=key,
+            verdict=str(Verdict.NOT_APPLIED),
+            message=str(error),
+        )
 
     def to_dict(self) -> dict[str, Plain]:
         """Return the fields by their names, with the secret."""

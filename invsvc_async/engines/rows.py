@@ -85,13 +85,19 @@ def send_rows(
         JournalError: The journal cannot be used.
     """
     settings = Settings(
-        write_of=write_of, key=key, concurrency=concurrency, rate=rate, several=False
+        write_of=write_of,
+        key=key,
+        concurrency=concurrency,
+        rate=rate,
+        several=False,
     )
     return _results(rows, settings, client)
 
 
 def _results(
-    rows: Iterable[R], settings: Settings[R], client: Callable[[], Client]
+    rows: Iterable[R],
+    settings: Settings[R],
+    client: Callable[[], Client],
 ) -> Iterator[RowResult]:
     with portal_of(client, keep=settings.several) as lent:
         yield from RowSender(lent, settings).results(rows)

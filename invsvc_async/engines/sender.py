@@ -235,7 +235,12 @@ def _iterated(rows: Iterable[R]) -> Iterator[R]:
         ) from None
 
 
-async def _run(write: AnyWrite, key: str, place: RowPlace, note: str) -> RowResult:
+async def _run(
+    write: AnyWrite,
+    key: str,
+    place: RowPlace,
+    note: str,
+) -> RowResult:
     """Send the write of a row once it has a place, and return its result."""
     try:
         await place.acquire(partial(_has_happened, write))

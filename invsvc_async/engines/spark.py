@@ -90,7 +90,11 @@ def send_frame(
     """
     check_column(key, df.columns)
     settings = Settings(
-        write_of=write_of, key=key, concurrency=concurrency, rate=rate, several=True
+        write_of=write_of,
+        key=key,
+        concurrency=concurrency,
+        rate=rate,
+        several=True,
     )
     return df.mapInArrow(partial(_send_batches, settings, client), RESULTS)
 

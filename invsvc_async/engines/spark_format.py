@@ -118,7 +118,10 @@ def _rate_of(text: str | None) -> float | None:
 
 
 def _write_of(
-    operation: str, key: str, client: Client, row: dict[str, Any]
+    operation: str,
+    key: str,
+    client: Client,
+    row: dict[str, Any],
 ) -> AnyWrite:
     """Return the write of a *row*, whose columns but for *key* are the arguments."""
     arguments = {

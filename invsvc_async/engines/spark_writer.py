@@ -41,7 +41,10 @@ class FrameWriter(DataSourceArrowWriter):
     """Writes a frame with these *settings*. *client* is the path of the function that makes the client."""
 
     def __init__(
-        self, settings: Settings[dict[str, Any]], client: str, incomplete: Incomplete
+        self,
+        settings: Settings[dict[str, Any]],
+        client: str,
+        incomplete: Incomplete,
     ) -> None:
         self._settings = settings
         self._client = client

@@ -67,7 +67,11 @@ def check_call(awaitable: object) -> None:
 
 
 @contextmanager
-def under_task_key(write: Write[T], key: str, argument: str) -> Generator[Write[T]]:
+def under_task_key(
+    write: Write[T],
+    key: str,
+    argument: str,
+) -> Generator[Write[T]]:
     """
     Lend *write* under the *key* of its task.
 
@@ -98,7 +102,11 @@ def task_key(*parts: str) -> str:
     return f"{beginning[:_BEGINNING]}~{digest}"
 
 
-def task_write(client: Client, line: Mapping[str, Any], key: str) -> AnyWrite:
+def task_write(
+    client: Client,
+    line: Mapping[str, Any],
+    key: str,
+) -> AnyWrite:
     """
     Return the write that *line* describes, under *key*, for :func:`task_result`.
 

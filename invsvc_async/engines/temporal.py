@@ -116,7 +116,13 @@ class InvsvcPlugin(SimplePlugin):  # pyright: ignore[reportGeneralTypeIssues]  #
         """
         return client_of_process(self._make)
 
-    async def send(self, write: Write[T], *, key: str = "", name: str = "") -> T:
+    async def send(
+        self,
+        write: Write[T],
+        *,
+        key: str = "",
+        name: str = "",
+    ) -> T:
         """
         Send *write* for the running activity, and return its value.
 

@@ -199,7 +199,11 @@ _decode_details: Final[Callable[[Json], _Details]] = msgspec.json.Decoder(
 ).decode
 
 
-def _decoded(decode: Callable[[Json], T], raw: Json, whole: bytes) -> T:
+def _decoded(
+    decode: Callable[[Json], T],
+    raw: Json,
+    whole: bytes,
+) -> T:
     """Decode *raw*, a part of the body *whole*; raises ``MalformedEventError``."""
     try:
         return decode(raw)
@@ -646,7 +650,11 @@ def stored_subject(body: bytes | None) -> str:
     return subject_in(event) or ""
 
 
-def caught_up(subject: str, made_at: datetime | None, shown: Model) -> Event:
+def caught_up(
+    subject: str,
+    made_at: datetime | None,
+    shown: Model,
+) -> Event:
     """
     Return the event with the *subject* about the object *shown* by a list, as it was *made_at*.
 
@@ -767,7 +775,12 @@ def _is_object(raw: msgspec.Raw) -> bool:
 
 
 def _checked_version(
-    body: _Body, data: _Details, version: Version, raw: bytes, *, is_test: bool
+    body: _Body,
+    data: _Details,
+    version: Version,
+    raw: bytes,
+    *,
+    is_test: bool,
 ) -> Version:
     """Check the fields of a resource event; return its version, as a wrapper may be around its data."""
     if body.livemode.__class__ is not bool:
@@ -787,7 +800,13 @@ def _checked_version(
 
 
 def _check_id_and_time(
-    text: object, field: str, ticks: object, last: int, raw: bytes, *, is_test: bool
+    text: object,
+    field: str,
+    ticks: object,
+    last: int,
+    raw: bytes,
+    *,
+    is_test: bool,
 ) -> None:
     is_absent = text is None and is_test
     if not is_absent and not _is_id(text):
@@ -809,7 +828,12 @@ def _is_id(text: object) -> bool:
     return 0 < len(text) <= _ID_LENGTH and text.isprintable()
 
 
-def _check(field: str, value: Any, kind: type, raw: bytes) -> None:
+def _check(
+    field: str,
+    value: Any,
+    kind: type,
+    raw: bytes,
+) -> None:
     if value is not None and value.__class__ is not kind:
         raise _malformed(f"{field!r} is not of type {kind.__name__}", raw)
 

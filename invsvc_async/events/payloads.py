@@ -25,7 +25,12 @@ class BatchResult(StrEnum):
     FAILED = "failed"
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Party(Model):
     """
     The issuer or receiver of a tax-authority invoice.
@@ -37,7 +42,12 @@ class Party(Model):
     name: str = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class SyncedInvoice(Model):
     """
     A tax-authority invoice whose XML was fetched and stored.
@@ -82,7 +92,12 @@ class SyncedInvoice(Model):
         return moment
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class BatchCounts(Model):
     """
     How many invoices of a batch ended in which way; ``queued`` is always 0.
@@ -97,7 +112,12 @@ class BatchCounts(Model):
     needs_review: int = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class InvoiceBatch(Model):
     """
     An income batch in which every accepted invoice has a final status; ``id`` is the batch's.

@@ -232,7 +232,11 @@ _ALTERED: Final = (
 
 
 @takes_secrets
-def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
+def verify(
+    body: bytes,
+    headers: Headers | None,
+    secrets: Secrets,
+) -> None:
     """
     Check the signature of the raw body against each of the secrets, in constant time.
 
@@ -304,7 +308,12 @@ class Trust:
     shared_headers: tuple[SharedHeader, ...]
     accept_unsigned: bool
 
-    def prove(self, body: bytes, headers: Head, now: float) -> Credential | None:
+    def prove(
+        self,
+        body: bytes,
+        headers: Head,
+        now: float,
+    ) -> Credential | None:
         """
         Return what authenticates these bytes at *now*, in seconds since the epoch, before they are parsed.
 
@@ -389,7 +398,12 @@ def _fits_text(body: bytes, signature: str, secret: str) -> bool:
     return secret != "" and secret == secret.strip()
 
 
-def _match(body: bytes, signature: str, keys: Sequence[Secret], now: float) -> Secret:
+def _match(
+    body: bytes,
+    signature: str,
+    keys: Sequence[Secret],
+    now: float,
+) -> Secret:
     try:
         for key in keys:
             fits = compare_digest(signature_of(body, key.raw), signature)

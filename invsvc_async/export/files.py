@@ -172,7 +172,11 @@ class _Lines:
     """The lines of a file after *begin* lines, and which of them the current row has."""
 
     def __init__(
-        self, readline: Callable[[int], bytes], *, begin: int, errors: str
+        self,
+        readline: Callable[[int], bytes],
+        *,
+        begin: int,
+        errors: str,
     ) -> None:
         self._readline = readline
         self._begin = begin

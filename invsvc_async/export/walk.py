@@ -180,7 +180,11 @@ class _Export:
             finally:
                 with errors_naming(self.path):
                     await _on_thread(partial(self._end, whole=whole))
-        return Exported(path=self.path, rows=self.rows, resumed=note is not None)
+        return Exported(
+            path=self.path,
+            rows=self.rows,
+            resumed=note is not None,
+        )
 
     def _take(self, items: Sequence[Invoice], *, last: bool) -> None:
         mark = self.sink.write(items, last=last)
@@ -190,7 +194,12 @@ class _Export:
             self._write_note(self.token, mark)
 
     def _write_note(self, token: str, mark: int) -> None:
-        note = _Note(token=token, mark=mark, rows=self.rows, shape=self.shape)
+        note = _Note(
+            token=token,
+            mark=mark,
+            rows=self.rows,
+            shape=self.shape,
+        )
         unfinished = beside(self.note_path, ".new")
         write_private(unfinished, json.dumps(attrs.asdict(note)))
         unfinished.replace(self.note_path)
@@ -227,7 +236,12 @@ def format_of(path: Path, given: str | None) -> Form:
 
 
 def _sink(
-    path: Path, form: Form, precision: int, scale: int, *, escape_formulas: bool
+    path: Path,
+    form: Form,
+    precision: int,
+    scale: int,
+    *,
+    escape_formulas: bool,
 ) -> TextSink | ParquetSink:
     if escape_formulas and form != "csv":
         raise ConfigurationError(

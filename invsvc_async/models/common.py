@@ -52,8 +52,16 @@ class Meta:
     message: str | None = None
     timestamp: datetime | None = None
     request_id: str | None = None
-    status: int | None = attrs.field(default=None, eq=False, repr=False)
-    headers: Mapping[str, str] = attrs.field(default=NO_EXTRA, eq=False, repr=False)
+    status: int | None = attrs.field(
+        default=None,
+        eq=False,
+        repr=False,
+    )
+    headers: Mapping[str, str] = attrs.field(
+        default=NO_EXTRA,
+        eq=False,
+        repr=False,
+    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         headers = tuple(self.headers.items())  # aiohttp's own class cannot be pickled
@@ -144,7 +152,12 @@ def _read_only(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     return NO_EXTRA
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Model(Portable):
     """
     A value of the service: frozen, with exact numbers and UTC times.
@@ -156,9 +169,16 @@ class Model(Portable):
     """
 
     extra: Mapping[str, Any] = attrs.field(default=ABSENT, repr=False)
-    meta: Meta | None = attrs.field(default=None, eq=False, repr=False)
+    meta: Meta | None = attrs.field(
+        default=None,
+        eq=False,
+        repr=False,
+    )
     _rest: Flaws | Received | tuple[Any, ...] | None = attrs.field(
-        init=False, default=None, eq=False, repr=False
+        init=False,
+        default=None,
+        eq=False,
+        repr=False,
     )
 
     def __attrs_post_init__(self) -> None:

@@ -21,7 +21,12 @@ __all__ = [
 __all__ += ["SheetMapping", "SyncSummary", "SyncTotals"]
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class SheetMapping(Model):
     """
     Which column is imported to which field.  The specification does not list the keys of ``fields``.
@@ -33,7 +38,12 @@ class SheetMapping(Model):
     fields: Mapping[str, Any] = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class SyncSummary(Model):
     """Row counts of one synchronisation.  Spec: Spreadsheet import connection."""
 
@@ -47,7 +57,12 @@ class SyncSummary(Model):
     remaining: int = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class SyncTotals(Model):
     """Row counts since the connection was created.  Spec: Spreadsheet import connection."""
 
@@ -57,7 +72,12 @@ class SyncTotals(Model):
     review: int = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class SheetConnection(Model):
     """
     A connected spreadsheet.  Saving its mapping sets ``enabled`` to false.
@@ -95,7 +115,12 @@ class DbtableScope(StrEnum):
     SHARED = "shared"
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class DbtableConnection(Model):
     """
     The provider connection of a team, shared by live and test mode.
@@ -111,7 +136,12 @@ class DbtableConnection(Model):
     oauth_credentials_retained: bool = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class DbtableWebhooks(Model):
     """
     A listing of import mappings; ``data`` is plain data.
@@ -134,7 +164,12 @@ class DbtableWebhooks(Model):
     status: str | None = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class DbtableTables(Model):
     """
     A listing of tables and their fields; ``data`` is plain data.

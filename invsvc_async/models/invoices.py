@@ -32,7 +32,12 @@ class InvoiceStatus(StrEnum):
     CANCELED = "canceled"
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Efos(Model):
     """
     The check against the tax authority's list of issuers of simulated operations.
@@ -45,7 +50,12 @@ class Efos(Model):
     is_valid: bool = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Customer(Model):
     """The recipient of an invoice: the *Client* resource of the specification.  Spec: Client."""
 
@@ -69,7 +79,12 @@ class Customer(Model):
     created_at: datetime = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class InvoiceItem(Model):
     """One line of an invoice; ``unit_price`` is in the invoice's currency.  Spec: Invoice."""
 
@@ -81,7 +96,12 @@ class InvoiceItem(Model):
     unit_key: str = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class InvoiceStamp(Model):
     """The fiscal stamp of an invoice: its seal and its time.  Spec: Invoice."""
 
@@ -89,7 +109,12 @@ class InvoiceStamp(Model):
     stamp_at: datetime = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class RelatedDocuments(Model):
     """
     The fiscal folios (``documents``) to which an invoice has a ``relationship`` (a code).
@@ -101,7 +126,12 @@ class RelatedDocuments(Model):
     documents: tuple[str, ...] = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Invoice(Model):
     """
     A fiscal invoice; ``uuid`` is its folio, amounts are exact and in ``currency``.
@@ -146,7 +176,12 @@ class Invoice(Model):
     related_documents: tuple[RelatedDocuments, ...] = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class DownloadPackage(Model):
     """
     A package of downloaded invoices.  ``client.download`` streams it by its id.
@@ -158,7 +193,12 @@ class DownloadPackage(Model):
     index: int = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class DownloadRequest(Model):
     """
     The progress of a download from the tax authority.

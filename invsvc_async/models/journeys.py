@@ -48,7 +48,12 @@ class PausedReason(StrEnum):
     USER = "user"
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Position(Model):
     """The position of a node on the canvas, in the canvas's units.  Spec: Journey."""
 
@@ -56,14 +61,24 @@ class Position(Model):
     y: float = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class NodeData(Model):
     """The settings of a node; ``config`` has no fixed form.  Spec: Journey."""
 
     config: Mapping[str, Any] | None = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Node(Model):
     """One step of a journey.  All four fields are required in a request.  Spec: Journey."""
 
@@ -73,7 +88,12 @@ class Node(Model):
     data: NodeData = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Edge(Model):
     """A connection from node ``source`` to node ``target`` (ids).  Spec: Journey."""
 
@@ -85,7 +105,12 @@ class Edge(Model):
     )
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Viewport(Model):
     """The part of the canvas that was last displayed.  Spec: Journey."""
 
@@ -94,7 +119,12 @@ class Viewport(Model):
     zoom: float = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class JourneyGraph(Model):
     """The nodes and edges of a journey.  The service refuses extra keys at any level.  Spec: Journey."""
 
@@ -103,7 +133,12 @@ class JourneyGraph(Model):
     viewport: Viewport | None = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class ClonedFrom(Model):
     """The journey from which a journey was copied; the ids are optional.  Spec: Journey."""
 
@@ -113,7 +148,12 @@ class ClonedFrom(Model):
     cloned_at: datetime = attrs.field(default=ABSENT, metadata=wire("clonedAt"))
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class JourneyStats(Model):
     """How often a journey ran and failed, and when it last ran.  Spec: Journey."""
 
@@ -124,7 +164,12 @@ class JourneyStats(Model):
     )
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Journey(Model):
     """
     A workflow of a team.  An update changes its draft fields, not the published snapshot.

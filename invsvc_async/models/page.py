@@ -80,7 +80,11 @@ class Page(Items[T_co]):
     per_page: int | None = None
     message: str | None = None
     timestamp: datetime | None = None
-    meta: Meta | None = attrs.field(default=None, eq=False, repr=False)
+    meta: Meta | None = attrs.field(
+        default=None,
+        eq=False,
+        repr=False,
+    )
 
     @property
     def problems(self) -> tuple[FieldError, ...]:

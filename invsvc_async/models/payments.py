@@ -20,7 +20,12 @@ __all__ = [
 ]
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class HistoricalReferences(Model):
     """
     Ids of the invoices and receipts that resulted from a link.  Each must be read separately.
@@ -34,7 +39,12 @@ class HistoricalReferences(Model):
     authorization: str = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Automation(Model):
     """What a payment through a link triggers.  Spec: Payment link."""
 
@@ -44,14 +54,24 @@ class Automation(Model):
     action: str = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class MethodType(Model):
     """A payment method (``card`` in the specification's example).  Spec: Payment link."""
 
     id: str = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class PaymentLink(Model):
     """
     A reusable payment link.  Saving one neither charges nor stamps.
@@ -89,7 +109,12 @@ class PaymentLink(Model):
     custom_method_types: tuple[MethodType, ...] = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class ReminderOperation(Model):
     """
     A reminder operation as read from the service; the specification does not describe its fields.

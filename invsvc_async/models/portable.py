@@ -291,7 +291,9 @@ def _in_cell(value: object) -> str | None:
 
 
 def html_table(
-    title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]
+    title: str,
+    columns: Iterable[str],
+    rows: Iterable[Iterable[object]],
 ) -> str:
     """Return an HTML table.  All texts are escaped, and long ones are cut."""
     from html import escape

@@ -13,7 +13,12 @@ from invsvc_async.models.common import ABSENT, Model, wire
 __all__ = ["RetentionFile"]
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class RetentionFile(Model):
     """
     A file of a stamped retention: ``encoded`` is its content as received, ``type`` its media type.

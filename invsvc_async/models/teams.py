@@ -23,7 +23,12 @@ __all__ = [
 __all__ += ["SatState", "Team", "TeamSettings", "User"]
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Address(Model):
     """A postal address; ``country`` is a 3-letter code.  Spec: Client, Team."""
 
@@ -36,7 +41,12 @@ class Address(Model):
     country: str = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Brand(Model):
     """The branding of a team; colours are hex strings, ``logo`` is a URL.  Spec: Team."""
 
@@ -46,7 +56,12 @@ class Brand(Model):
     logo: str | None = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class EmailSettings(Model):
     """Which emails a team sends, and who gets a blind copy of its invoices.  Spec: Team."""
 
@@ -56,7 +71,12 @@ class EmailSettings(Model):
     avoid_receipts_emails: bool = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Periodicity(Model):
     """How often a global invoice is issued.  Spec: Team."""
 
@@ -64,7 +84,12 @@ class Periodicity(Model):
     value: str = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class TeamSettings(Model):
     """A team's defaults for its invoices.  Spec: Team."""
 
@@ -75,7 +100,12 @@ class TeamSettings(Model):
     periodicity: Periodicity = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Member(Model):
     """A user in a team; known roles are ``admin``, ``editor`` and ``viewer``.  Spec: Team."""
 
@@ -84,7 +114,12 @@ class Member(Model):
     role: str = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class SatState(Model):
     """A team's connection to the tax authority.  Its times are missing until it is connected.  Spec: Team."""
 
@@ -93,7 +128,12 @@ class SatState(Model):
     csd_expires_at: datetime | None = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Integration(Model):
     """The state of one integration of a team.  Spec: Team."""
 
@@ -101,7 +141,12 @@ class Integration(Model):
     category: str | None = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Team(Model):
     """
     An issuing team.
@@ -134,7 +179,12 @@ class Team(Model):
     onboarding_url: str | None = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class User(Model):
     """A person; ``teams`` has the ids of their teams.  Spec: User."""
 
@@ -149,7 +199,12 @@ class User(Model):
     address: Address = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Preferences(Model):
     """
     A person's preferences for one team.  ``testmode`` sets the data mode of their tokens from then on.

@@ -49,7 +49,12 @@ class EventType(StrEnum):
     SAT_INVOICE_SYNCED = "sat.invoice.synced"
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Webhook(Model):
     """
     A URL to which events are delivered.  Only the answer to the create has ``secret``; later it is ``None``.
@@ -80,7 +85,11 @@ class WebhookList(Items[Webhook]):
 
     items: tuple[Webhook, ...] = ()
     is_full: bool = False
-    meta: Meta | None = attrs.field(default=None, eq=False, repr=False)
+    meta: Meta | None = attrs.field(
+        default=None,
+        eq=False,
+        repr=False,
+    )
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
         return {"data": [convert(hook) for hook in self.items], "is_full": self.is_full}
@@ -95,7 +104,12 @@ class WebhookList(Items[Webhook]):
         return {"data": (tuple[Webhook, ...], True), "is_full": (bool, False)}
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Deleted(Model):
     """The result of a delete: the deleted ``id`` and the service's message.  Spec: Endpoints, Webhooks."""
 
@@ -103,7 +117,12 @@ class Deleted(Model):
     message: str | None = ABSENT
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+@attrs.frozen(
+    kw_only=True,
+    eq=False,
+    repr=False,
+    getstate_setstate=False,
+)
 class Health(Model):
     """The answer of the health probe: ``status`` "ok", ``module`` "webhooks".  Spec: Endpoints, Webhooks."""
 

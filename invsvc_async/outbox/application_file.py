@@ -105,7 +105,12 @@ class ApplicationFile:
             await asyncio.sleep(_FAST)
 
 
-def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
+def _connected(
+    path: Path,
+    name: str,
+    *,
+    reading: bool,
+) -> sqlite3.Connection:
     """Connect to *path*, and create the tables that are missing; with *reading*, change nothing."""
     with ExitStack() as opened:
         connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)

@@ -58,7 +58,11 @@ _MISSING = re.compile(
 )
 
 
-async def run(connection: object, database: Database, script: Script[T]) -> T:
+async def run(
+    connection: object,
+    database: Database,
+    script: Script[T],
+) -> T:
     """
     Run *script* on *connection*, which must be one to *database*, and in a transaction.
 
@@ -78,14 +82,21 @@ async def run(connection: object, database: Database, script: Script[T]) -> T:
         raise
 
 
-def run_now(connection: object, database: Database, script: Script[T]) -> T:
+def run_now(
+    connection: object,
+    database: Database,
+    script: Script[T],
+) -> T:
     """Run *script* as :func:`run` does, on a connection whose statements are not awaited."""
     kind, connection = _checked(connection, database, _CALLED, _TO_CALL)
     return run_script(script, partial(_called, kind, connection))
 
 
 def _checked(
-    connection: Any, database: Database, kinds: Kinds, supported: str
+    connection: Any,
+    database: Database,
+    kinds: Kinds,
+    supported: str,
 ) -> tuple[str, Any]:  # Any: the drivers' types
     """Return whose *connection* is, of *kinds*, and itself, or the session of this scope if it has some."""
     kind = _kind(connection, kinds)
@@ -108,7 +119,10 @@ def _checked(
 
 
 async def _awaited(
-    kind: str, connection: Any, text: str, values: Sequence[object]
+    kind: str,
+    connection: Any,
+    text: str,
+    values: Sequence[object],
 ) -> Any:  # Any: the drivers' types, and their rows
     match kind:
         case "asyncpg":
@@ -131,7 +145,10 @@ async def _awaited(
 
 
 def _called(
-    kind: str | None, connection: Any, text: str, values: Sequence[object]
+    kind: str | None,
+    connection: Any,
+    text: str,
+    values: Sequence[object],
 ) -> Any:  # Any: the same
     match kind:
         case "psycopg":
@@ -161,7 +178,9 @@ def _called(
 
 
 def _for_psycopg(
-    cursor: object, text: str, values: Sequence[object]
+    cursor: object,
+    text: str,
+    values: Sequence[object],
 ) -> tuple[str, object]:
     if (
         _kind(cursor, {("psycopg", "AsyncRawCursor"): "", ("psycopg", "RawCursor"): ""})

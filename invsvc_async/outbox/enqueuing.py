@@ -40,7 +40,11 @@ class Enqueuing(ABC):
         self._apart = Commons()  # of what synchronous code enqueues, in any thread
 
     def new(
-        self, spec: WriteSpec, not_before: int | None = None, *, apart: bool = False
+        self,
+        spec: WriteSpec,
+        not_before: int | None = None,
+        *,
+        apart: bool = False,
     ) -> Entry:
         """
         Return the entry of a write that is to be enqueued: on the event loop, or *apart* from it.

@@ -21,7 +21,12 @@ class OutboxEntries(Entries):
     """The writes of one outbox; *enqueuing* inserts them."""
 
     def __init__(
-        self, store: Store, core: ClientCore, enqueuing: Enqueuing, *, same_mode: bool
+        self,
+        store: Store,
+        core: ClientCore,
+        enqueuing: Enqueuing,
+        *,
+        same_mode: bool,
     ) -> None:
         super().__init__(store, core, same_mode=same_mode)
         self.enqueuing: Enqueuing = enqueuing

@@ -34,7 +34,9 @@ _CHECKED = frozenset(_NAMES.split())
 
 
 def filters_of(
-    operation: Operation, query: Mapping[str, str], names: ParameterNames
+    operation: Operation,
+    query: Mapping[str, str],
+    names: ParameterNames,
 ) -> dict[str, str]:
     """Return what *query* (wire names) asks for, by the parameters that can be checked on an item."""
     filters: dict[str, str] = {}
@@ -83,7 +85,11 @@ def _differs(item: Item, name: str, asked: str) -> bool:
             return _metadata_differs(item.metadata, name.removeprefix(METADATA), asked)
 
 
-def _metadata_differs(metadata: object, key: str, asked: str) -> bool:
+def _metadata_differs(
+    metadata: object,
+    key: str,
+    asked: str,
+) -> bool:
     is_path = "." in key  # perhaps into nested metadata
     if is_path or not is_object(metadata):
         return False

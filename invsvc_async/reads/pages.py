@@ -259,7 +259,10 @@ class Pages(OnlyAsync, Generic[T]):
         return int(query.get(name, 1))
 
     def _following(
-        self, page: Page[T], position: PagePosition, walked: set[int]
+        self,
+        page: Page[T],
+        position: PagePosition,
+        walked: set[int],
     ) -> PagePosition | PagingError | None:
         """Return the position after *page*, an error if it cannot be requested, or ``None`` at the end."""
         if page.next:

@@ -39,7 +39,10 @@ _MOST_DOUBLINGS = 32
 
 
 def read(
-    view: ClientOptions, request: Request, *, deadline: float | None = None
+    view: ClientOptions,
+    request: Request,
+    *,
+    deadline: float | None = None,
 ) -> Awaitable[Envelope]:
     """
     Send *request* until it is answered, the retries are used up, or *deadline* has passed.
@@ -61,7 +64,9 @@ def read(
 
 
 async def _read(
-    view: ClientOptions, request: Request, deadline: float | None
+    view: ClientOptions,
+    request: Request,
+    deadline: float | None,
 ) -> Envelope:
     now = asyncio.get_running_loop().time()
     if deadline is None:
@@ -82,7 +87,11 @@ async def _read(
     return envelope
 
 
-def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
+def is_true(
+    name: str,
+    condition: Callable[[T], object],
+    value: T,
+) -> bool:
     """
     Return whether *condition* is true of *value*.
 

@@ -47,7 +47,10 @@ class StateBefore:
 
 
 def state_before(
-    intent: Intent, kind: WriteKind, readings: Iterable[Reading], clock: WriteClock
+    intent: Intent,
+    kind: WriteKind,
+    readings: Iterable[Reading],
+    clock: WriteClock,
 ) -> StateBefore:
     """Return the state that *readings* have shown before the first send; else what *intent* has stored."""
     before: Wire = intent.baseline
@@ -90,7 +93,11 @@ class StrangersBefore:
 
 
 def strangers_before(
-    intent: Intent, kind: WriteKind, history: History, *, is_carried: bool
+    intent: Intent,
+    kind: WriteKind,
+    history: History,
+    *,
+    is_carried: bool,
 ) -> StrangersBefore:
     """Return what lists have shown just before a send.  *is_carried*: an earlier process has sent it."""
     shown = set(intent.strangers)
@@ -121,7 +128,11 @@ def shows_list(event: Event | None, kind: WriteKind) -> TypeGuard[Reading]:
     return isinstance(event.seen, list)
 
 
-def look_alikes_in(event: Event | None, kind: WriteKind, body: Wire) -> set[str]:
+def look_alikes_in(
+    event: Event | None,
+    kind: WriteKind,
+    body: Wire,
+) -> set[str]:
     """Return the ids of what could be mistaken for the effect of a create, if *event* is a list."""
     if not shows_list(event, kind):
         return set()

@@ -143,7 +143,11 @@ _NULLABLE_IN_GRAPH: Final[Wire] = {
 }
 
 
-def _same_but_for_nulls(one: Wire, other: Wire, nullable: Wire) -> bool:
+def _same_but_for_nulls(
+    one: Wire,
+    other: Wire,
+    nullable: Wire,
+) -> bool:
     """Return whether two values are equal, but for members that may be null where *nullable* says so."""
     if nullable is None:
         return same(one, other)
@@ -158,7 +162,10 @@ def _same_but_for_nulls(one: Wire, other: Wire, nullable: Wire) -> bool:
 
 
 def _same_member(
-    name: str, one: dict[str, Wire], other: dict[str, Wire], nullable: dict[str, Wire]
+    name: str,
+    one: dict[str, Wire],
+    other: dict[str, Wire],
+    nullable: dict[str, Wire],
 ) -> bool:
     inside = nullable.get(name)
     if inside == _MAY_BE_NULL:
@@ -207,7 +214,11 @@ def _host_and_port_of(parts: SplitResult) -> str:
     port = parts.port  # raises ValueError if it is not a number of a port
     if not host:
         return ""
-    return URL.build(scheme=parts.scheme, host=host, port=port).raw_authority
+    return URL.build(
+        scheme=parts.scheme,
+        host=host,
+        port=port,
+    ).raw_authority
 
 
 @lru_cache(maxsize=4096)

@@ -327,7 +327,11 @@ def _did_not_leave(known: Known, how_long: str) -> Done:
     return done(known, Verdict.NOT_APPLIED, reason, basis, cause="not sent again")
 
 
-def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | None:
+def _after_pause(
+    known: Known,
+    pause: float,
+    deadline: float,
+) -> Wait | Send | None:
     """Send when *pause* has passed since the last attempt; ``None`` if that is after *deadline*."""
     due = known.attempts[-1].ended + pause
     if due > deadline:
@@ -459,7 +463,9 @@ def _judged(known: Known, last: Event) -> Decision | None:
 
 
 def _in_window(
-    known: Known, finding: Finding | Partly, reading: Reading
+    known: Known,
+    finding: Finding | Partly,
+    reading: Reading,
 ) -> Done | None:
     """Return APPLIED if the write shows.  Nothing else counts while a settle window is open."""
     if not isinstance(finding, Applied):
@@ -584,7 +590,11 @@ def _superseded_by(known: Known, reading: Reading) -> Basis:
     return "last_updated" if known.baseline is None else "baseline"
 
 
-def _partly(known: Known, finding: Partly, reading: Reading) -> Send | Done:
+def _partly(
+    known: Known,
+    finding: Partly,
+    reading: Reading,
+) -> Send | Done:
     """Return a send that completes an update of which a part is stored; else UNKNOWN, and why not."""
     match _completing_send(known, finding, reading):
         case Send() as again:
@@ -605,7 +615,11 @@ def _absent(known: Known, reading: Reading) -> Send | Done:
             return _absent_for_good(known, reading, why)
 
 
-def _absent_for_good(known: Known, reading: Reading, why: str) -> Done:
+def _absent_for_good(
+    known: Known,
+    reading: Reading,
+    why: str,
+) -> Done:
     """
     Return NOT_APPLIED for a write that *reading* shows to be absent, and that is not sent again: *why*.
 
@@ -659,7 +673,11 @@ def _why_never_again(policy: ReconcilePolicy) -> str | None:
     return "the policy has max_resends=0"
 
 
-def _completing_send(known: Known, finding: Partly, reading: Reading) -> Send | _NoSend:
+def _completing_send(
+    known: Known,
+    finding: Partly,
+    reading: Reading,
+) -> Send | _NoSend:
     """Return a send that completes an update of which a part is stored, or why there is none."""
     refusal = known.refusal
     if refusal is not None:
@@ -855,7 +873,12 @@ def done(
         duplicates=duplicates,
         cause=cause,
     )
-    return Done(verdict=verdict, reason=reason, value=value, evidence=evidence)
+    return Done(
+        verdict=verdict,
+        reason=reason,
+        value=value,
+        evidence=evidence,
+    )
 
 
 def _end_of_windows(known: Known) -> float | None:
@@ -865,7 +888,11 @@ def _end_of_windows(known: Known) -> float | None:
     return None
 
 
-def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
+def shown(
+    known: Known,
+    finding: Applied[Wire],
+    reading: Reading,
+) -> Done:
     """Return APPLIED because *reading* shows the write; the basis is how it was recognised."""
     return done(
         known,
@@ -888,7 +915,9 @@ def _recognised_by(known: Known, reading: Reading) -> Basis:
 
 
 def refused(
-    known: Known, refusal: Attempt | ErrorFacts, reading: Reading | None = None
+    known: Known,
+    refusal: Attempt | ErrorFacts,
+    reading: Reading | None = None,
 ) -> Done:
     """Return REFUSED.  In doubt, *reading* is the read that showed that no send had an effect."""
     reason = f"the service answered HTTP {refusal.status}"

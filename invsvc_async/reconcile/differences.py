@@ -66,7 +66,11 @@ def differences(
 
 
 def _field(
-    kind: WriteKind, name: str, sent: Wire, baseline: Wire, shown: Wire
+    kind: WriteKind,
+    name: str,
+    sent: Wire,
+    baseline: Wire,
+    shown: Wire,
 ) -> Field:
     was_known = _is_known(kind, name, baseline)
     before = baseline.get(name) if was_known else None
@@ -90,7 +94,11 @@ def _is_known(kind: WriteKind, name: str, baseline: Wire) -> bool:
 
 
 def _is_changed(
-    kind: WriteKind, name: str, sent: Wire, before: Wire, shows: Shows
+    kind: WriteKind,
+    name: str,
+    sent: Wire,
+    before: Wire,
+    shows: Shows,
 ) -> bool:
     """Return whether the write changes the value *before*."""
     # What is shown as before, and not as sent, is changed.  A graph may be large: it is not compared again.
@@ -124,7 +132,12 @@ def _shows(
     return "foreign"
 
 
-def _may_be_of(kind: WriteKind, name: str, before: Wire, shown: Wire) -> bool:
+def _may_be_of(
+    kind: WriteKind,
+    name: str,
+    before: Wire,
+    shown: Wire,
+) -> bool:
     """Return whether what is shown may come from the value before.  Nothing comes from an empty one."""
     if before is None or before == "":
         return False
@@ -154,7 +167,12 @@ def digest(wanted: Iterable[str], seen: Mapping[str, Wire]) -> str:
 
 
 def _json(value: Wire) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return json.dumps(
+        value,
+        ensure_ascii=False,
+        sort_keys=True,
+        default=str,
+    )
 
 
 def told(fields: Iterable[Field]) -> str:

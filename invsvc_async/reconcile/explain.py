@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
 
 
-def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
+def tell(
+    intent: Intent,
+    history: History,
+    verdict: str,
+    reason: str,
+) -> str:
     """Format the history of a write in a few lines; times are in seconds since the first event."""
     begun = start_of(history[0]) if history else 0.0
     lines = [f"{intent.operation}, intent {intent.key}"]

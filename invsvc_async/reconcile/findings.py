@@ -117,7 +117,11 @@ def _find(known: Known, reading: Reading) -> Finding | Partly:
     return _FINDERS[known.kind.shown_by](known, reading)
 
 
-def _by_own_reader(known: Known, reading: Reading, finding: Finding) -> Finding:
+def _by_own_reader(
+    known: Known,
+    reading: Reading,
+    finding: Finding,
+) -> Finding:
     """Return the *finding* of a user-supplied reader, unless it concludes more than it can know."""
     if not isinstance(finding, Absent):
         return finding
@@ -210,7 +214,10 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
 
 
 def _matching(
-    known: Known, reading: Reading, wanted: dict[str, Wire], placed: Placed
+    known: Known,
+    reading: Reading,
+    wanted: dict[str, Wire],
+    placed: Placed,
 ) -> Applied[Wire] | Holds[Wire]:
     """
     Return Applied if the state, which matches the write, was made by it; else Holds.
@@ -236,7 +243,10 @@ def _matched_before(known: Known, wanted: dict[str, Wire]) -> bool:
 
 
 def _has_changed_since_baseline(
-    known: Known, reading: Reading, wanted: dict[str, Wire], placed: Placed
+    known: Known,
+    reading: Reading,
+    wanted: dict[str, Wire],
+    placed: Placed,
 ) -> bool:
     """
     Return whether the state, which matches the write, certainly came about after the baseline.
@@ -271,7 +281,11 @@ def _has_changed_since_baseline(
     return not _same_fields(kind, baseline, wanted, _names_in(wanted, baseline))
 
 
-def _is_unchanged(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+def _is_unchanged(
+    known: Known,
+    seen: dict[str, Wire],
+    wanted: dict[str, Wire],
+) -> bool:
     """Return whether *seen* is still the baseline.  A state without a time of change may be a later one."""
     kind = known.kind
     baseline = known.baseline
@@ -284,7 +298,9 @@ def _is_unchanged(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) 
 
 
 def _unchanged(
-    known: Known, reading: Reading, wanted: dict[str, Wire]
+    known: Known,
+    reading: Reading,
+    wanted: dict[str, Wire],
 ) -> Absent | CannotTell:
     """Return Absent, because the state is still the baseline, if the write would have changed it."""
     baseline = known.baseline
@@ -296,7 +312,11 @@ def _unchanged(
     return Absent()
 
 
-def _shows_part(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+def _shows_part(
+    known: Known,
+    seen: dict[str, Wire],
+    wanted: dict[str, Wire],
+) -> bool:
     """
     Return whether a part of the write may show, although the last change is dated before the send.
 
@@ -324,7 +344,10 @@ def _may_show_write(kind: WriteKind, field: Field) -> bool:
 
 
 def _was_changed_since(
-    known: Known, reading: Reading, fields: tuple[Field, ...], placed: Placed
+    known: Known,
+    reading: Reading,
+    fields: tuple[Field, ...],
+    placed: Placed,
 ) -> bool:
     """
     Return whether the thing was certainly changed after the write could have arrived, by whomever.
@@ -389,7 +412,9 @@ def _may_have_time_of_write(fields: Iterable[Field]) -> bool:
 
 
 def _is_foreign_since(
-    kind: WriteKind, before: dict[str, Wire], fields: Iterable[Field]
+    kind: WriteKind,
+    before: dict[str, Wire],
+    fields: Iterable[Field],
 ) -> bool:
     """Return whether the state *before* did not have one of the values that are foreign now."""
     foreign_now = [field for field in fields if field.shows == "foreign"]
@@ -399,7 +424,11 @@ def _is_foreign_since(
     )
 
 
-def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+def _is_rounded(
+    known: Known,
+    seen: dict[str, Wire],
+    wanted: dict[str, Wire],
+) -> bool:
     """
     Return whether *seen* shows the write, and did not before, if numbers are compared as doubles.
 
@@ -421,7 +450,11 @@ def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
 
 
 def _differing(
-    known: Known, reading: Reading, fields: tuple[Field, ...], *, changed_since: bool
+    known: Known,
+    reading: Reading,
+    fields: tuple[Field, ...],
+    *,
+    changed_since: bool,
 ) -> Superseded | CannotTell | Partly:
     """
     Return the finding about an update whose thing does not show all values sent.
@@ -472,13 +505,21 @@ def _differing(
     return _cannot_tell(reason, fields, "other words")
 
 
-def _cannot_tell(reason: str, fields: Iterable[Field], cause: Cause) -> CannotTell:
+def _cannot_tell(
+    reason: str,
+    fields: Iterable[Field],
+    cause: Cause,
+) -> CannotTell:
     """Return CannotTell, for a *reason* that is told with the fields that differ."""
     return CannotTell(f"{reason} ({told(fields)})", cause=cause)
 
 
 def _foreign(
-    known: Known, reading: Reading, fields: tuple[Field, ...], *, changed_since: bool
+    known: Known,
+    reading: Reading,
+    fields: tuple[Field, ...],
+    *,
+    changed_since: bool,
 ) -> Superseded | CannotTell:
     """Return what an update means whose thing shows a value that is certainly another writer's."""
     thing = known.kind.thing.name
@@ -492,13 +533,20 @@ def _foreign(
     return CannotTell(reason, cause="changed since")
 
 
-def _has_all(kind: WriteKind, state: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+def _has_all(
+    kind: WriteKind,
+    state: dict[str, Wire],
+    wanted: dict[str, Wire],
+) -> bool:
     """Return whether *state* has all values that are *wanted*."""
     return _same_fields(kind, state, wanted, wanted)
 
 
 def _same_fields(
-    kind: WriteKind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]
+    kind: WriteKind,
+    one: dict[str, Wire],
+    other: dict[str, Wire],
+    names: Iterable[str],
 ) -> bool:
     """Return whether two states are equal in all fields *names*."""
     return all(
@@ -544,7 +592,11 @@ def _by_list(known: Known, reading: Reading) -> Finding:
     return _not_listed(known, reading, items)
 
 
-def _not_listed(known: Known, reading: Reading, items: list[Wire]) -> Finding:
+def _not_listed(
+    known: Known,
+    reading: Reading,
+    items: list[Wire],
+) -> Finding:
     """Return the finding about a create if none of the listed *items* can be its effect."""
     if reading.full or reading.raw_count >= known.kind.most_listed:
         reason = (
@@ -573,7 +625,9 @@ def _each_once(known: Known, items: list[Wire]) -> list[Wire]:
 
 
 def _matched(
-    known: Known, reading: Reading, candidates: list[Wire]
+    known: Known,
+    reading: Reading,
+    candidates: list[Wire],
 ) -> Applied[Wire] | None:
     """Return Applied if the *candidates* that are recognised are as many as the create may have made."""
     recognised = [*filter(partial(_is_recognised, known), candidates)]
@@ -592,7 +646,11 @@ def _matched(
     return Applied(first, duplicates=None)
 
 
-def _is_made_in_time(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
+def _is_made_in_time(
+    known: Known,
+    reading: Reading,
+    item: dict[str, Wire],
+) -> bool:
     """Return whether *item* was made by the end of the windows, and is not guessed to be another write's."""
     # Not the sends that a restored journal assumes: at an unknown time, a thing of anybody would fit.
     timed = [send for send in known.windows.sends if send.latest is not None]
@@ -654,7 +712,11 @@ def _bears_our_tag(known: Known, item: Wire) -> bool:
     return is_at_end or tag in TAG.findall(text)
 
 
-def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
+def _may_be_ours(
+    known: Known,
+    reading: Reading,
+    item: Wire,
+) -> bool:
     """
     Return whether *item* is a candidate: it may be new, and nothing explains it.
 
@@ -699,7 +761,12 @@ def _may_be_equal(known: Known, item: dict[str, Wire]) -> bool:
     )
 
 
-def _may_be_made_of(kind: WriteKind, name: str, sent: Wire, shown: Wire) -> bool:
+def _may_be_made_of(
+    kind: WriteKind,
+    name: str,
+    sent: Wire,
+    shown: Wire,
+) -> bool:
     """Return whether a service may show *sent* as *shown*.  It may leave out whatever is not the place."""
     if shown is None and name != kind.found_by:
         return True
@@ -723,7 +790,11 @@ def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
     return kind.thing.same({**_wanted(known), found_by: item[found_by]}, item)
 
 
-def _is_explained(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
+def _is_explained(
+    known: Known,
+    reading: Reading,
+    item: dict[str, Wire],
+) -> bool:
     """Return whether *item* is certainly not an effect of this write: another's, or known before."""
     if _is_known_by_id(known, reading, item.get("id")):
         return True
@@ -732,7 +803,11 @@ def _is_explained(known: Known, reading: Reading, item: dict[str, Wire]) -> bool
     return _lacks_our_tag(known, item) and _keeps_tags(known, reading)
 
 
-def _is_known_by_id(known: Known, reading: Reading, known_as: Wire) -> bool:
+def _is_known_by_id(
+    known: Known,
+    reading: Reading,
+    known_as: Wire,
+) -> bool:
     """Return whether an answer gave the id to another write, or a list showed it before the send."""
     if not isinstance(known_as, str):
         return False
@@ -788,7 +863,11 @@ def _made_at(known: Known, item: dict[str, Wire]) -> Wire:
     return item.get(known.kind.dated_by)
 
 
-def _made_at_latest(known: Known, reading: Reading, item: dict[str, Wire]) -> Wire:
+def _made_at_latest(
+    known: Known,
+    reading: Reading,
+    item: dict[str, Wire],
+) -> Wire:
     """
     Return when *item* was made at the latest, in server ms, if it shows a time.
 
@@ -804,7 +883,11 @@ def _made_at_latest(known: Known, reading: Reading, item: dict[str, Wire]) -> Wi
     return max(float(made_at), min(at_latest, 1000 * now))
 
 
-def _is_in_time(known: Known, sends: list[SendTimes], made_at: Wire) -> bool:
+def _is_in_time(
+    known: Known,
+    sends: list[SendTimes],
+    made_at: Wire,
+) -> bool:
     """
     Return whether what was created at *made_at* was so by the end of the last window of *sends*.
 
@@ -821,7 +904,11 @@ def _is_in_time(known: Known, sends: list[SendTimes], made_at: Wire) -> bool:
     return float(made_at) / 1000 <= latest + known.policy.clock_slack
 
 
-def _surely_after(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
+def _surely_after(
+    known: Known,
+    reading: Reading,
+    item: dict[str, Wire],
+) -> bool:
     """
     Return whether *item* was created after the first send began, and was not known before.
 
@@ -890,7 +977,9 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
 
 
 def _is_as_baseline(
-    known: Known, state: dict[str, Wire], wanted: dict[str, Wire]
+    known: Known,
+    state: dict[str, Wire],
+    wanted: dict[str, Wire],
 ) -> bool:
     """Return whether the baseline is known, and *state* equals it in all fields that were sent."""
     if known.baseline is None:
@@ -899,7 +988,9 @@ def _is_as_baseline(
 
 
 def _matching_by_baseline(
-    known: Known, reading: Reading, wanted: dict[str, Wire]
+    known: Known,
+    reading: Reading,
+    wanted: dict[str, Wire],
 ) -> Applied[Wire] | Holds[Wire]:
     """Return Applied if the state matches the write now, and certainly did not before; else Holds."""
     if known.baseline is None or _matched_before(known, wanted):
@@ -910,7 +1001,10 @@ def _matching_by_baseline(
 
 
 def _leaves_trace(
-    known: Known, reading: Reading, sent: dict[str, Wire], baseline: dict[str, Wire]
+    known: Known,
+    reading: Reading,
+    sent: dict[str, Wire],
+    baseline: dict[str, Wire],
 ) -> bool:
     """
     Return whether the write would have changed the state *baseline*, whatever the service makes of it.
@@ -927,7 +1021,11 @@ def _leaves_trace(
 
 
 def _would_change(
-    kind: WriteKind, name: str, sent: Wire, before: Wire, kept: int
+    kind: WriteKind,
+    name: str,
+    sent: Wire,
+    before: Wire,
+    kept: int,
 ) -> bool:
     """Return whether *sent* would not show as *before*, where *kept* characters of a text are kept."""
     if kind.thing.same_field(name, sent, before):
@@ -937,7 +1035,11 @@ def _would_change(
     return made_of.would_show(sent, before, kept)
 
 
-def _without_trace(known: Known, reading: Reading, sent: dict[str, Wire]) -> CannotTell:
+def _without_trace(
+    known: Known,
+    reading: Reading,
+    sent: dict[str, Wire],
+) -> CannotTell:
     fields = told(differences(known.kind, sent, known.baseline, reading.seen))
     reason = f"the {known.kind.thing.name} is as before the write, in words that the service may have for it"
     return CannotTell(

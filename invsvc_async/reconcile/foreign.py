@@ -174,7 +174,11 @@ def switch(sent: Wire, shown: Wire) -> bool:
     return sent is not shown
 
 
-def _is_other_of(values: frozenset[str], sent: Wire, shown: Wire) -> bool:
+def _is_other_of(
+    values: frozenset[str],
+    sent: Wire,
+    shown: Wire,
+) -> bool:
     if not isinstance(sent, str) or not isinstance(shown, str):
         return False
     return shown.casefold() in values and sent.casefold() != shown.casefold()

@@ -123,11 +123,21 @@ class ThingKind:
             for name in self.fields or one
         )
 
-    def is_foreign(self, name: str, sent: Wire, shown: Wire) -> bool:
+    def is_foreign(
+        self,
+        name: str,
+        sent: Wire,
+        shown: Wire,
+    ) -> bool:
         """Return whether the field *name* shows what no service can have made of *sent*."""
         return self.foreign_in.get(name, foreign.never)(sent, shown)
 
-    def is_made_of(self, name: str, sent: Wire, shown: Wire) -> bool:
+    def is_made_of(
+        self,
+        name: str,
+        sent: Wire,
+        shown: Wire,
+    ) -> bool:
         """Return whether the field *name* shows what a service may have made of *sent*."""
         return self.made_in.get(name, made_of.value)(sent, shown)
 
@@ -277,7 +287,9 @@ _WEBHOOK = ThingKind(
 KINDS: dict[str, WriteKind] = {
     "write without a read": WriteKind(),
     "update of a journey": WriteKind(
-        thing=_JOURNEY, shown_by="time of change", may_lack_read=True
+        thing=_JOURNEY,
+        shown_by="time of change",
+        may_lack_read=True,
     ),
     "create of a webhook": WriteKind(
         thing=_WEBHOOK,
@@ -289,7 +301,9 @@ KINDS: dict[str, WriteKind] = {
         has_secret=True,
     ),
     "update of a webhook": WriteKind(
-        thing=_WEBHOOK, shown_by="baseline", answer_shows_thing=False
+        thing=_WEBHOOK,
+        shown_by="baseline",
+        answer_shows_thing=False,
     ),
     "delete of a webhook": WriteKind(thing=_WEBHOOK, shown_by="absence"),
 }

@@ -119,7 +119,12 @@ def _consists_of_parts(whole: str, parts: str) -> bool:
     return True
 
 
-def _is_short_end(whole: str, parts: str, at: int, length: int) -> bool:
+def _is_short_end(
+    whole: str,
+    parts: str,
+    at: int,
+    length: int,
+) -> bool:
     """Return whether a short part is the last one, where a cut may have left so little."""
     if length < len(parts):
         return False

@@ -70,7 +70,11 @@ class WriteError(InvsvcError):
 
     # Any: errors do not carry the type of the value
     def __init__(
-        self, message: str, *, outcome: Outcome[Any], hint: str | None = None
+        self,
+        message: str,
+        *,
+        outcome: Outcome[Any],
+        hint: str | None = None,
     ) -> None:
         self.outcome = outcome
         super().__init__(f"{message}. {hint or self.hint}")

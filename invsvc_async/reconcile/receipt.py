@@ -132,12 +132,19 @@ def check_receipt(
             now = "none"
             reason = "the history ends before a verdict"
     return Checked(
-        intent=intent, verdict=verdict, now=now, reason=reason, signed_by=signed_by
+        intent=intent,
+        verdict=verdict,
+        now=now,
+        reason=reason,
+        signed_by=signed_by,
     )
 
 
 def _checked_signer(
-    text: str, signature: object, public: object, wanted: str | bytes | None
+    text: str,
+    signature: object,
+    public: object,
+    wanted: str | bytes | None,
 ) -> str | None:
     """Return the key that has signed *text*, which must be the *wanted* one if there is one."""
     if signature is None and public is None:

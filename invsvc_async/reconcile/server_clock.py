@@ -37,7 +37,11 @@ def cut_by(milliseconds: float | Decimal) -> float:
     return 0.0
 
 
-def bounds_of(stamp: int, started: float, ended: float) -> tuple[float, float]:
+def bounds_of(
+    stamp: int,
+    started: float,
+    ended: float,
+) -> tuple[float, float]:
     """
     Return the bounds from one answer with *stamp* (server ms), sent at *started* and received at *ended*.
     """
@@ -71,7 +75,12 @@ class ServerClock(Struct):
     # The last result of ``bounds``, its slack, and until when it is valid if nothing is learnt.
     _last: tuple[Bounds | None, float, float] = (None, -1.0, 0.0)
 
-    def learn(self, stamp: int, started: float, ended: float) -> None:
+    def learn(
+        self,
+        stamp: int,
+        started: float,
+        ended: float,
+    ) -> None:
         """Learn from an answer's *stamp* (server ms) and the local times of its send and receipt."""
         low = stamp / 1000 - ended
         high = stamp / 1000 + WHOLE_MS - started  # as `bounds_of`, without a call

@@ -41,7 +41,10 @@ def stored(
         # Nothing is known yet but what the intent has: the facts below would say the same.
         sent_first = _about_to(send, at, intent.bounds)
         return revised(
-            intent, scope=scope, sent=(*intent.sent, sent_first), newest=newest
+            intent,
+            scope=scope,
+            sent=(*intent.sent, sent_first),
+            newest=newest,
         )
     bounds = known.clock.bounds
     sent = [_sent(attempt, bounds) for attempt in known.attempts]
@@ -86,7 +89,9 @@ def _forgotten_until(known: Known) -> int | None:
 def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:
     earliest, latest = server_times(at, bounds)
     return _make_sent(
-        earliest=earliest, latest=latest, attempt_timeout=send.attempt_timeout
+        earliest=earliest,
+        latest=latest,
+        attempt_timeout=send.attempt_timeout,
     )
 
 
@@ -104,7 +109,10 @@ def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
     )
     earliest, latest = server_times(attempt.started, bounds)
     return Sent(
-        earliest=earliest, latest=latest, attempt_timeout=attempt.timeout, end=end
+        earliest=earliest,
+        latest=latest,
+        attempt_timeout=attempt.timeout,
+        end=end,
     )
 
 

@@ -165,7 +165,10 @@ class _Replacing:
     """The writes that put another webhook in the place of that of *lost*."""
 
     def __init__(
-        self, view: ClientOptions, lost: Outcome[Webhook], webhooks: Operations
+        self,
+        view: ClientOptions,
+        lost: Outcome[Webhook],
+        webhooks: Operations,
     ) -> None:
         self._lost = lost
         self._webhooks = webhooks

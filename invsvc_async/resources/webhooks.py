@@ -70,7 +70,9 @@ class Webhooks(Resource):
             ]
             view.core.writes.learn_list(request.operation.name, request.team, shown)
         return models.WebhookList(
-            items=items, is_full=is_full, meta=codec.meta_of(envelope)
+            items=items,
+            is_full=is_full,
+            meta=codec.meta_of(envelope),
         )
 
     async def get(

@@ -138,7 +138,12 @@ class Application:
             exchange.entry.ended_at = self._ledger.steady()
             self._busy.discard(protocol)
 
-    def _note(self, route: Route, request: web.Request, raw: bytes) -> ReceivedRequest:
+    def _note(
+        self,
+        route: Route,
+        request: web.Request,
+        raw: bytes,
+    ) -> ReceivedRequest:
         """Record the arrival, and find out who sent it."""
         body = None
         noted = None
@@ -176,7 +181,10 @@ class Application:
         )
 
     async def _play(
-        self, step: Step, request: web.Request, exchange: ReceivedRequest
+        self,
+        step: Step,
+        request: web.Request,
+        exchange: ReceivedRequest,
     ) -> web.StreamResponse:
         if step is not PASS:
             exchange.entry.fault = step.words
@@ -226,7 +234,11 @@ class Application:
         return answer
 
     async def _tell(
-        self, step: Step, request: web.Request, entry: Entry, outcome: Answer | Refusal
+        self,
+        step: Step,
+        request: web.Request,
+        entry: Entry,
+        outcome: Answer | Refusal,
     ) -> web.StreamResponse:
         """Send the answer of the operation."""
         entry.answered = outcome.status
@@ -272,7 +284,11 @@ def _body(step: Step, outcome: Answer | Refusal) -> Any:  # Any: JSON, or bytes
     return body
 
 
-def _false_answer(step: Step, entry: Entry, clock: ServiceClock) -> web.Response:
+def _false_answer(
+    step: Step,
+    entry: Entry,
+    clock: ServiceClock,
+) -> web.Response:
     """Return the answer of the step, whether or not the effect happened."""
     status = entry.answered = step.status or 200
     if step.end == "success false":
@@ -287,7 +303,11 @@ def _false_answer(step: Step, entry: Entry, clock: ServiceClock) -> web.Response
     return _own_error(step, status, clock)
 
 
-def _own_error(step: Step, status: int, clock: ServiceClock) -> web.Response:
+def _own_error(
+    step: Step,
+    status: int,
+    clock: ServiceClock,
+) -> web.Response:
     """Return the error with this *status* as the service itself answers it."""
     if step.variant == "raw":
         return replies.answer(status, {"message": "Unauthorized"})

@@ -97,7 +97,11 @@ class Call:
         return answer
 
     def refusal(
-        self, status: int, code: str, message: str, details: Details = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        details: Details = None,
     ) -> Refusal:
         """Make a refusal in the standard error envelope."""
         return Refusal(status, error_body(self.state.clock, code, message, details))
@@ -175,7 +179,10 @@ class Call:
 
 
 def error_body(
-    clock: ServiceClock, code: str, message: str, details: Details = None
+    clock: ServiceClock,
+    code: str,
+    message: str,
+    details: Details = None,
 ) -> dict[str, Json]:
     """Make the standard error envelope."""
     error: dict[str, Json] = {"code": code, "message": message}

@@ -150,7 +150,10 @@ class Post:
         self._is_stopped = False
 
     def emit(
-        self, event: str, book: Book, resource: Mapping[str, Json] | None = None
+        self,
+        event: str,
+        book: Book,
+        resource: Mapping[str, Json] | None = None,
     ) -> list[asyncio.Task[EventDelivery]]:
         """Start the delivery of *event* to every active webhook of *book* that subscribes to it."""
         started: list[asyncio.Task[EventDelivery]] = []
@@ -165,7 +168,12 @@ class Post:
             started.append(self._start(sent))
         return started
 
-    def on_effect(self, operation: str, book: Book, answer: Answer) -> None:
+    def on_effect(
+        self,
+        operation: str,
+        book: Book,
+        answer: Answer,
+    ) -> None:
         """Emit the events that a write of the service causes."""
         if operation != "invoices.income_batch" or isinstance(answer.body, bytes):
             return
@@ -342,7 +350,11 @@ def _camel_case(name: str) -> str:
     return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
-def changed(body: Mapping[str, Json], path: str, value: Json) -> dict[str, Json]:
+def changed(
+    body: Mapping[str, Json],
+    path: str,
+    value: Json,
+) -> dict[str, Json]:
     """
     Return *body* with another value at *path*, such as ``data.object.total``; objects on the way are added.
 
@@ -375,7 +387,10 @@ def _made_up(state: ServiceState, event: str, book: Book) -> Record:
 
 
 def _signed(
-    state: ServiceState, event: str, book: Book, fields: Mapping[str, Json]
+    state: ServiceState,
+    event: str,
+    book: Book,
+    fields: Mapping[str, Json],
 ) -> dict[str, Json]:
     if event == "sat.invoice.synced":
         uuid = state.new_folio()

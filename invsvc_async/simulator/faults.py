@@ -126,7 +126,14 @@ def _parse_end(words: str, end: str) -> Step:
     seconds = float(parts["number"]) if parts["number"] else None
     variant = parts["variant"]
     own = _is_own(variant, status)
-    return Step(words, name, status=status, number=seconds, own=own, variant=variant)
+    return Step(
+        words,
+        name,
+        status=status,
+        number=seconds,
+        own=own,
+        variant=variant,
+    )
 
 
 def _is_own(variant: str, status: int) -> bool:
@@ -171,7 +178,11 @@ def parse_for(operation: str, words: str, *, write: bool) -> Step:
 Plan = Callable[[], "Faults"]  # the current one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(
+    frozen=True,
+    slots=True,
+    kw_only=True,
+)
 class Faults:
     """
     A plan of random faults, drawn from the simulator's seed.
@@ -252,7 +263,11 @@ class Faults:
         return self.reads
 
     def draw(
-        self, chance: random.Random, operation: str, *, write: bool
+        self,
+        chance: random.Random,
+        operation: str,
+        *,
+        write: bool,
     ) -> Step | None:
         """Draw the step of one arrival; `None` means no fault."""
         rate = self._rate_of(operation, write=write)

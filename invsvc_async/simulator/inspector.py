@@ -46,7 +46,10 @@ SHOWN_OF_ENTRY = (
 
 
 def mount(
-    app: web.Application, service: Simulator, *, is_open: Callable[[], bool]
+    app: web.Application,
+    service: Simulator,
+    *,
+    is_open: Callable[[], bool],
 ) -> None:
     """Add the page and its data below `PATH`; both are a 404 until *is_open* returns true."""
     start = service.ledger.steady()
@@ -153,7 +156,11 @@ def _summary(service: Simulator, start: float) -> dict[str, Json]:
     }
 
 
-def _delivery(number: int, delivery: EventDelivery, start: float) -> dict[str, Json]:
+def _delivery(
+    number: int,
+    delivery: EventDelivery,
+    start: float,
+) -> dict[str, Json]:
     """Return a delivery as JSON."""
     return {
         "number": number,
@@ -172,7 +179,11 @@ def _since(start: float, at: float | None) -> float | None:
     return round(at - start, 4)
 
 
-def _arrivals(ledger: Ledger, first: int, start: float) -> list[Json]:
+def _arrivals(
+    ledger: Ledger,
+    first: int,
+    start: float,
+) -> list[Json]:
     """
     Return the arrivals from number *first* on, as JSON.
 

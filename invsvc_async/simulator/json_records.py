@@ -57,7 +57,9 @@ def _digits(value: object) -> str:
 
 
 _encode = json.JSONEncoder(
-    separators=(",", ":"), default=_digits, allow_nan=False
+    separators=(",", ":"),
+    default=_digits,
+    allow_nan=False,
 ).encode
 
 

@@ -60,7 +60,9 @@ class Sessions:
 
 
 def acting(
-    act: Act, sessions: Sessions, headers: Mapping[str, str]
+    act: Act,
+    sessions: Sessions,
+    headers: Mapping[str, str],
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     """
     Return a handler of POST requests that answers what *act* returns, as JSON.

@@ -78,7 +78,11 @@ def mount_page(
         text = text.replace("SHARED_STYLE", style).replace("NONCE", nonce)
         if acts:
             text = text.replace("PAGE_SESSION", sessions.begin())
-        return web.Response(text=text, content_type="text/html", headers=headers)
+        return web.Response(
+            text=text,
+            content_type="text/html",
+            headers=headers,
+        )
 
     app.router.add_get(path, local(show, is_open))
     app.router.add_get(
@@ -204,7 +208,11 @@ def is_loopback(address: str | None) -> bool:
     return found.is_loopback
 
 
-def _refusal(host: str, origin: str | None, site: str | None) -> str | None:
+def _refusal(
+    host: str,
+    origin: str | None,
+    site: str | None,
+) -> str | None:
     """Return why a request may come from another site's page, or None."""
     try:
         name = urlsplit(f"//{host}").hostname or ""

@@ -102,7 +102,11 @@ def update_journey(call: Call) -> Answer:
     return call.kept(journey, kept)
 
 
-def _kept(call: Call, sent: dict[str, Json], before: Record) -> Kept:
+def _kept(
+    call: Call,
+    sent: dict[str, Json],
+    before: Record,
+) -> Kept:
     state = call.state
     return kept_of_update(state.stores, sent, before, state.seeded, state.chance)
 
@@ -151,7 +155,11 @@ def payment_complements(call: Call) -> Answer:
     return _invoices(call, "P", {})
 
 
-def _invoices(call: Call, kind: str, wanted: dict[tuple[str, ...], str]) -> Answer:
+def _invoices(
+    call: Call,
+    kind: str,
+    wanted: dict[tuple[str, ...], str],
+) -> Answer:
     """List invoices of type *kind* that have the *wanted* texts, each at the path of its field."""
     names = call.state.names
     query = Query(call.query)
@@ -212,7 +220,10 @@ def _text_at(invoice: Record, path: tuple[str, ...]) -> str | None:
 
 
 def _part(
-    call: Call, rows: list[Record], key: str, limit: int
+    call: Call,
+    rows: list[Record],
+    key: str,
+    limit: int,
 ) -> tuple[list[Record], str | None]:
     """Return the rows after the call's cursor, and the cursor of what follows them, if anything does."""
     ids = [row[key] for row in rows]
@@ -310,7 +321,11 @@ def create_team(call: Call) -> Answer:
     master = state.teams.items[call.caller.team]
     owner = call.caller.credential.user
     team = samples.new_team(
-        state, body, owner=owner, billing=account.billing, master=master
+        state,
+        body,
+        owner=owner,
+        billing=account.billing,
+        master=master,
     )
     state.teams.put(team["id"], team)
     return call.success(team, "Team created", status=201, target=team["id"])
@@ -332,7 +347,11 @@ def dbtable_webhooks(call: Call) -> Answer:
     mappings = call.state.book(team, livemode=livemode).mappings
     rows = _chosen(mappings, "state", wanted)
     about = samples.sample(
-        call.state, "mappings", scope=scope, livemode=livemode, can_manage=manages
+        call.state,
+        "mappings",
+        scope=scope,
+        livemode=livemode,
+        can_manage=manages,
     )
     return call.success({**_listing(call, rows, limit), **about})
 
@@ -353,14 +372,22 @@ def dbtable_tables(call: Call) -> Answer:
     )
 
 
-def _chosen(rows: Iterable[Record], name: str, wanted: str | None) -> list[Record]:
+def _chosen(
+    rows: Iterable[Record],
+    name: str,
+    wanted: str | None,
+) -> list[Record]:
     """Return the *rows* in which *name* has the *wanted* value; all rows if *wanted* is ``None``."""
     if wanted is None:
         return list(rows)
     return [row for row in rows if row[name] == wanted]
 
 
-def _listing(call: Call, rows: list[Record], limit: int) -> dict[str, Json]:
+def _listing(
+    call: Call,
+    rows: list[Record],
+    limit: int,
+) -> dict[str, Json]:
     data, following = _part(call, rows, "id", limit)
     page = {"data": data, "has_more": following is not None, "next_cursor": following}
     return {**page, "provider_environment": "production"}

@@ -15,7 +15,12 @@ def digits(seconds: float) -> str:
     return f"{Decimal(repr(float(seconds))).normalize():f}"
 
 
-def check_seconds(name: str, value: object, *, or_none: bool = False) -> None:
+def check_seconds(
+    name: str,
+    value: object,
+    *,
+    or_none: bool = False,
+) -> None:
     """Raise ValueError if *value* is not a finite number of seconds, 0 or more."""
     if value is None and or_none:
         return
@@ -30,7 +35,11 @@ def check_probability(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a probability, 0 to 1, not {value!r}")
 
 
-def check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None:
+def check_known(
+    name: str,
+    chosen: Iterable[str],
+    known: Iterable[str],
+) -> None:
     """Raise ValueError if *chosen* is one text, is empty, or has what is not among *known*."""
     if isinstance(chosen, str):
         raise ValueError(f"{name} takes several, such as {(chosen,)!r}, not one text")  # noqa: TRY004 - what is promised

@@ -33,7 +33,9 @@ LINGER_ZERO = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 
 
 def answer(
-    status: int, body: Json | bytes, headers: dict[str, str] | None = None
+    status: int,
+    body: Json | bytes,
+    headers: dict[str, str] | None = None,
 ) -> web.Response:
     """Make a complete answer: JSON, or the bytes of a download."""
     if isinstance(body, bytes):
@@ -52,7 +54,11 @@ def answer(
 def gateway_page(status: int) -> web.Response:
     """Make the HTML page of a gateway."""
     page = f"<html><head><title>{status}</title></head><body><h1>{status} Gateway</h1></body></html>"
-    return web.Response(status=status, text=page, content_type="text/html")
+    return web.Response(
+        status=status,
+        text=page,
+        content_type="text/html",
+    )
 
 
 class Broken(web.StreamResponse):
@@ -82,7 +88,9 @@ def cut_off(request: web.BaseRequest, end: str) -> Broken:
 
 
 async def hang(
-    request: web.BaseRequest, released: asyncio.Event, seconds: float | None
+    request: web.BaseRequest,
+    released: asyncio.Event,
+    seconds: float | None,
 ) -> Broken:
     """Send nothing until the client disconnects, *seconds* have passed, or the service stops."""
     loop = asyncio.get_running_loop()
@@ -99,7 +107,11 @@ async def hang(
 
 
 async def drip(
-    request: web.Request, whole: web.Response, *, pieces: int = 16, pause: float = 0.02
+    request: web.Request,
+    whole: web.Response,
+    *,
+    pieces: int = 16,
+    pause: float = 0.02,
 ) -> web.StreamResponse:
     """Send a true answer in small pieces, *pause* seconds apart."""
     body = whole.body if isinstance(whole.body, bytes) else b""

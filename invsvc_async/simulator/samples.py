@@ -127,7 +127,11 @@ def new_team(
     return team.with_changes(known)
 
 
-def _members(own: list[Json], copied: list[Json], invited: list[Json]) -> list[Json]:
+def _members(
+    own: list[Json],
+    copied: list[Json],
+    invited: list[Json],
+) -> list[Json]:
     """Return the members of a new team; those *copied* from the master are not repeated."""
     there = {member["id"] for member in own}
     new = [member for member in copied if member["id"] not in there]
@@ -138,7 +142,11 @@ def _members(own: list[Json], copied: list[Json], invited: list[Json]) -> list[J
     ]
 
 
-def new_invoice(state: ServiceState, book: Book, fields: Mapping[str, Json]) -> Record:
+def new_invoice(
+    state: ServiceState,
+    book: Book,
+    fields: Mapping[str, Json],
+) -> Record:
     """Make an invoice, of type E by default.  Type P has zero totals and no payment codes."""
     number = len(book.invoices.items) + 1
     kind = fields.get("invoice_type", "E")

@@ -49,7 +49,11 @@ class Seeding:
         """Make a team.  A *connected* team shares the billing account; *connect* makes a managing team."""
         billing = BILLING if connected else self._state.new_id("acct_")
         team = samples.new_team(
-            self._state, fields, owner="usr_1", billing=billing, connect=connect
+            self._state,
+            fields,
+            owner="usr_1",
+            billing=billing,
+            connect=connect,
         )
         self._state.accounts[team.id].features = set(features)
         return self._state.teams.seed(team)
@@ -96,7 +100,11 @@ class Seeding:
         return record
 
     def secret_of(
-        self, webhook_id: str, *, team: str | None = None, livemode: bool = True
+        self,
+        webhook_id: str,
+        *,
+        team: str | None = None,
+        livemode: bool = True,
     ) -> str:
         """Return the secret of a webhook, which only a create shows."""
         return self.book(team=team, livemode=livemode).receivers[webhook_id].secret
@@ -250,7 +258,11 @@ class Seeding:
         return book.webhooks.change(webhook_id, fields)
 
     def remove_webhook(
-        self, webhook_id: str, *, team: str | None = None, livemode: bool = True
+        self,
+        webhook_id: str,
+        *,
+        team: str | None = None,
+        livemode: bool = True,
     ) -> None:
         """Delete a webhook as somebody else would."""
         book = self.book(team=team, livemode=livemode)
@@ -258,10 +270,20 @@ class Seeding:
         book.webhooks.remove(webhook_id)
 
 
-def _note(ledger: Ledger, operation: str, book: Book, target: str, body: Json) -> None:
+def _note(
+    ledger: Ledger,
+    operation: str,
+    book: Book,
+    target: str,
+    body: Json,
+) -> None:
     """Record that somebody else changed *target*, immediately and without a request."""
     entry = Entry(
-        operation=operation, path_id=target, target=target, body=body, by="other"
+        operation=operation,
+        path_id=target,
+        target=target,
+        body=body,
+        by="other",
     )
     entry.team = book.team
     entry.livemode = book.livemode
@@ -277,7 +299,11 @@ def seed_all(service: Seeding, state: ServiceState) -> None:
     service.seed_team(id="team_3")
     for livemode in (True, False):
         service.seed_journey(id="jrn_1", livemode=livemode)
-        service.seed_journey(id="jrn_2", status="published", livemode=livemode)
+        service.seed_journey(
+            id="jrn_2",
+            status="published",
+            livemode=livemode,
+        )
         service.seed_invoices(12, livemode=livemode)
         service.seed_invoices(3, livemode=livemode, invoice_type="P")
         service.seed_link(id="plink_1", livemode=livemode)
@@ -292,7 +318,13 @@ def seed_all(service: Seeding, state: ServiceState) -> None:
             samples.sample(state, "connection", livemode=livemode, key="connection"),
             "key",
         )
-        book.mappings.append(Record(id="map_1", base_id="base_1", state="active"))
+        book.mappings.append(
+            Record(
+                id="map_1",
+                base_id="base_1",
+                state="active",
+            )
+        )
     service.seed_base(
         "base_1",
         [

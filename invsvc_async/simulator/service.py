@@ -175,7 +175,11 @@ class Simulator(Seeding):
         self._app.mount(app)
         root = await self._running.enter_async_context(
             serving(
-                app, host=self._host, port=self._port, patience=PATIENCE, ssl=self._ssl
+                app,
+                host=self._host,
+                port=self._port,
+                patience=PATIENCE,
+                ssl=self._ssl,
             )
         )
         self._running.push_async_callback(self._post.stop)
@@ -304,7 +308,11 @@ class Simulator(Seeding):
         return [await task for task in self._post.emit(event, book, resource)]
 
     def emit_soon(
-        self, event: str, *, team: str = "team_1", livemode: bool = True
+        self,
+        event: str,
+        *,
+        team: str = "team_1",
+        livemode: bool = True,
     ) -> None:
         """Start what ``emit`` does; ``delivered`` waits for its end."""
         self._post.emit(event, self.book(team=team, livemode=livemode))
@@ -374,7 +382,11 @@ class Simulator(Seeding):
         )
 
     def issue_person_token(
-        self, *, user: str = "usr_1", team: str | None = None, role: Role = "admin"
+        self,
+        *,
+        user: str = "usr_1",
+        team: str | None = None,
+        role: Role = "admin",
     ) -> str:
         """Make a person's token.  Its data mode is the person's stored preference."""
         return self._keyring.issue(

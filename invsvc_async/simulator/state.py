@@ -120,7 +120,11 @@ class Book:
     """Everything that a team has in one data mode."""
 
     def __init__(
-        self, team: str, steady: Callable[[], float], *, livemode: bool
+        self,
+        team: str,
+        steady: Callable[[], float],
+        *,
+        livemode: bool,
     ) -> None:
         self.team: str = team
         self.livemode: bool = livemode

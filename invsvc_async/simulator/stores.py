@@ -36,7 +36,11 @@ _CUT: Mapping[Times, Callable[[int], int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(
+    frozen=True,
+    slots=True,
+    kw_only=True,
+)
 class Stores:
     """
     How the service stores and shows journeys and webhooks.  By default: letter by letter.
@@ -120,7 +124,12 @@ class Stores:
             return "none"
         return ",".join(f"{name}={_text(value)}" for name, value in changed.items())
 
-    def in_own_words(self, name: str, value: Json, seeded: Seeded) -> Json:
+    def in_own_words(
+        self,
+        name: str,
+        value: Json,
+        seeded: Seeded,
+    ) -> Json:
         """Return the *value* of a field as it is stored."""
         if not self.words or value is None or name not in FIELDS:
             return value
@@ -149,7 +158,11 @@ def _chance_of(word: str, name: str, value: Json) -> str:
     return f"{word}/{name}/{value}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(
+    frozen=True,
+    slots=True,
+    kw_only=True,
+)
 class Kept:
     """The fields of a write as they were *sent*, and as they are *stored*."""
 
@@ -172,7 +185,11 @@ def time_of(times: Times, now_ms: int) -> int:
     return _CUT[times](now_ms)
 
 
-def kept_of_new(stores: Stores, sent: Mapping[str, Json], seeded: Seeded) -> Kept:
+def kept_of_new(
+    stores: Stores,
+    sent: Mapping[str, Json],
+    seeded: Seeded,
+) -> Kept:
     """Return the fields of a create as they are stored."""
     stored = {
         name: stores.in_own_words(name, value, seeded) for name, value in sent.items()
@@ -203,17 +220,29 @@ def kept_of_update(
         return Kept(sent=dict(sent), stored=stored)
     left_out = chance.sample(changing, chance.randrange(1, len(changing)))
     part = {name: value for name, value in stored.items() if name not in left_out}
-    return Kept(sent=dict(sent), stored=part, in_part=True)
+    return Kept(
+        sent=dict(sent),
+        stored=part,
+        in_part=True,
+    )
 
 
-def _is_in_part(changing: Sequence[str], stores: Stores, chance: random.Random) -> bool:
+def _is_in_part(
+    changing: Sequence[str],
+    stores: Stores,
+    chance: random.Random,
+) -> bool:
     if len(changing) < 2 or not stores.partly:
         return False
     return chance.random() < stores.partly
 
 
 def listed_hooks(
-    stores: Stores, hooks: list[Record], seeded: Seeded, *, status: str | None
+    stores: Stores,
+    hooks: list[Record],
+    seeded: Seeded,
+    *,
+    status: str | None,
 ) -> list[Record]:
     """Return the webhooks of a list as the service shows them; *status* is what the list was asked for."""
     if stores.hides_inactive and status is None:

@@ -102,7 +102,10 @@ def array(inner: Check) -> Check:
 
 
 def shape(
-    fields: Mapping[str, Check], *, required: tuple[str, ...] = (), closed: bool = True
+    fields: Mapping[str, Check],
+    *,
+    required: tuple[str, ...] = (),
+    closed: bool = True,
 ) -> Check:
     """Expect an object with these *fields*.  If *closed*, other keys are rejected."""
 
@@ -234,7 +237,12 @@ class Query:
             return None
         return value
 
-    def whole(self, name: str, default: int, high: int | None = None) -> int:
+    def whole(
+        self,
+        name: str,
+        default: int,
+        high: int | None = None,
+    ) -> int:
         """Read an integer from 1 to *high*."""
         value = self._values.get(name)
         if value is None:

@@ -180,7 +180,12 @@ class PostgresDialect(_Dialect):
         """Run *script* in the open transaction of *connection*."""
         return await await_script(script, partial(self._execute, connection))
 
-    async def _execute(self, connection: Connection, text: str, values: Values) -> Rows:
+    async def _execute(
+        self,
+        connection: Connection,
+        text: str,
+        values: Values,
+    ) -> Rows:
         if _parsed(text).only not in self._kinds:
             return ()
         found: Rows = await connection.fetch(*self.translated(text, values))
@@ -239,7 +244,10 @@ class SqliteDialect(_Dialect):
         return run_script(script, partial(self._execute, connection))
 
     def _execute(
-        self, connection: sqlite3.Connection, text: str, values: Values
+        self,
+        connection: sqlite3.Connection,
+        text: str,
+        values: Values,
     ) -> Rows:
         statement = _parsed(text)
         if statement.only not in self._kinds:

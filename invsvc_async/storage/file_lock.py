@@ -48,7 +48,13 @@ def _lock(number: int) -> None:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _ask(number: int, command: str, kind: str, start: int, length: int = 1) -> bool:
+def _ask(
+    number: int,
+    command: str,
+    kind: str,
+    start: int,
+    length: int = 1,
+) -> bool:
     """
     Ask for a lock that ends with the descriptor; return whether another lock is in the way.
 

@@ -265,7 +265,11 @@ class Pool:
             return await act(connection)
 
     def _refusal(
-        self, failed: Exception, *, is_away: bool, is_first: bool
+        self,
+        failed: Exception,
+        *,
+        is_away: bool,
+        is_first: bool,
     ) -> JournalError:
         """Return the error for a statement that is not tried again."""
         wrong, advice = _AWAY if is_away else _REFUSED
@@ -278,7 +282,12 @@ class Pool:
         return refusal
 
     def _error(
-        self, wrong: str, error: Exception, advice: str, *, is_away: bool = False
+        self,
+        wrong: str,
+        error: Exception,
+        advice: str,
+        *,
+        is_away: bool = False,
     ) -> JournalError:
         """
         Build the JournalError for *error*: *wrong* says what failed, *advice* what to do.

@@ -107,7 +107,9 @@ def opened_as(path: Path) -> str:
 
 
 def check_file(
-    connection: sqlite3.Connection, name: str, stops: Callable[[], bool] | None = None
+    connection: sqlite3.Connection,
+    name: str,
+    stops: Callable[[], bool] | None = None,
 ) -> None:
     """
     Compare the tables of the file *name* with their indexes; that takes a second or more for a million rows.

@@ -202,7 +202,9 @@ class Writer:
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(
-            target=self._live, name=f"invsvc {name}", daemon=True
+            target=self._live,
+            name=f"invsvc {name}",
+            daemon=True,
         )
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.is_ending: bool = False  # its thread was told to end

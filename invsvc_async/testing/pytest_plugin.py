@@ -153,7 +153,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def _wants_its_loop(
-    item: pytest.Item | pytest.Collector, names: list[str], function: object
+    item: pytest.Item | pytest.Collector,
+    names: list[str],
+    function: object,
 ) -> bool:
     if not item.config.pluginmanager.hasplugin(_AIOHTTP):
         return False

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 # The embedded service commits at once, or after a scripted delay: "late 0.1" is within the window.
 _POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2)
-_TIMEOUTS = Timeouts(attempt=1.0, connect=2.0, call=5.0)
+_TIMEOUTS = Timeouts(
+    attempt=1.0,
+    connect=2.0,
+    call=5.0,
+)
 _READS = ReadRetries(initial=0.01, maximum=0.05)
 
 

@@ -224,7 +224,11 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
                 await self.writes.journal.aclose()
 
     def leave_unsettled(
-        self, intent: Intent, line: str | None, *, in_journal: bool = False
+        self,
+        intent: Intent,
+        line: str | None,
+        *,
+        in_journal: bool = False,
     ) -> None:
         """Keep an intent with an unknown outcome, and call the user's hook."""
         self.writes.leave_open(intent, line, in_journal=in_journal)
@@ -309,7 +313,11 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         elif timeout is not None:
             attempt = min(timeouts.attempt, timeout)
             connect = min(timeouts.connect, timeout)
-            timeouts = Timeouts(attempt=attempt, connect=connect, call=timeout)
+            timeouts = Timeouts(
+                attempt=attempt,
+                connect=connect,
+                call=timeout,
+            )
         headers = {**(self.headers or {}), **options.headers}
         return msgspec.structs.replace(self, timeouts=timeouts, headers=headers or None)
 
@@ -318,7 +326,11 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         return msgspec.structs.replace(self, team=None)
 
     def attempt(
-        self, request: Request, *, deadline: float, lane: Lane = "call"
+        self,
+        request: Request,
+        *,
+        deadline: float,
+        lane: Lane = "call",
     ) -> Awaitable[Exchange]:
         """
         Send *request* once, and return the record of it. Raises no network errors.
@@ -341,7 +353,10 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         return self._reported(request, sending)
 
     async def _attempt_with_token(
-        self, request: Request, deadline: float, lane: Lane
+        self,
+        request: Request,
+        deadline: float,
+        lane: Lane,
     ) -> Exchange:
         """Send *request* once, after its token is fetched."""
         await self.fetch_token(request, deadline)
@@ -533,7 +548,10 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
             for name, value in headers.items()
         )
     return wire.read_error(
-        content, status=exchange.status, headers=headers, operation=operation
+        content,
+        status=exchange.status,
+        headers=headers,
+        operation=operation,
     )
 
 

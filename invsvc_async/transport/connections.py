@@ -107,7 +107,9 @@ class Connections:
         """Make the session of a transport that was given none."""
         # aiohttp makes its TLS context at import, so no certificates are read on the loop.
         connector = aiohttp.TCPConnector(
-            limit=self._most(), keepalive_timeout=_KEEP_IDLE, ssl=self._tls
+            limit=self._most(),
+            keepalive_timeout=_KEEP_IDLE,
+            ssl=self._tls,
         )
         return aiohttp.ClientSession(
             connector=connector,

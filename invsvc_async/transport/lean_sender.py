@@ -62,7 +62,11 @@ class LeanResponse:
     )
 
     def __init__(
-        self, gate: Gate, connection: Connection, head: _Head, content: Any
+        self,
+        gate: Gate,
+        connection: Connection,
+        head: _Head,
+        content: Any,
     ) -> None:
         self.method: str = gate.exchange.method
         self.status: int = head.code
@@ -221,7 +225,10 @@ class _HeadLines:
     __slots__ = ("after", "before", "may_be_without_length", "method")
 
     def __init__(
-        self, method: str, authority: str, given: Iterable[tuple[str, str]]
+        self,
+        method: str,
+        authority: str,
+        given: Iterable[tuple[str, str]],
     ) -> None:
         if re.fullmatch(_METHOD, method) is None:
             raise ValueError("the method contains a character that it may not")

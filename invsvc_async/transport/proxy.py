@@ -44,7 +44,11 @@ def _parsed(text: str) -> Proxy | None:
     """Return the proxy at the address *text*; ``None`` if that is no address of an HTTP proxy."""
     try:
         url = URL(text)
-        bare = URL.build(scheme=url.scheme, host=url.host or "", port=url.explicit_port)
+        bare = URL.build(
+            scheme=url.scheme,
+            host=url.host or "",
+            port=url.explicit_port,
+        )
     except ValueError:
         return None
     if not _names_host_alone(url):

@@ -54,7 +54,12 @@ class Download:
     """
 
     def __init__(
-        self, response: ReadableResponse, gate: Gate, *, pause: float, cap: int
+        self,
+        response: ReadableResponse,
+        gate: Gate,
+        *,
+        pause: float,
+        cap: int,
     ) -> None:
         self.status: int = response.status
         self.headers: CIMultiDictProxy[str] = response.headers
@@ -141,7 +146,11 @@ def body_at_hand(response: ReadableResponse, *, cap: int) -> bytes | None:
     return body
 
 
-def _decompressed(response: ReadableResponse, body: bytes, cap: int) -> bytes:
+def _decompressed(
+    response: ReadableResponse,
+    body: bytes,
+    cap: int,
+) -> bytes:
     """Return the *body* of *response* without its coding; raise ``CutError`` over *cap* bytes."""
     if len(body) > cap:
         raise _too_long(cap)
@@ -199,7 +208,10 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
 
 
 def _next_part(
-    reader: zlib._Decompress, name: str, data: memoryview, most: int
+    reader: zlib._Decompress,
+    name: str,
+    data: memoryview,
+    most: int,
 ) -> bytes:
     """Return the next part of a member, at most *most* bytes, from *data*."""
     if not data:

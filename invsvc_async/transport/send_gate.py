@@ -76,7 +76,10 @@ class Gate(aiohttp.Payload):
     _tls: Any = None
 
     def __init__(
-        self, exchange: Exchange, clock: Clock, loop: asyncio.AbstractEventLoop
+        self,
+        exchange: Exchange,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         # Without super().__init__, which builds headers for each request.
         self._value = exchange.content or b""

@@ -98,5 +98,13 @@ def timeout_of(connect: float, *, own_pool: bool) -> aiohttp.ClientTimeout:
     # No total: aiohttp rounds that up, and the deadline limits everything. Waiting for a place in the pool of
     # a user-supplied session is not connecting.
     if own_pool:
-        return aiohttp.ClientTimeout(total=None, ceil_threshold=inf, connect=connect)
-    return aiohttp.ClientTimeout(total=None, ceil_threshold=inf, sock_connect=connect)
+        return aiohttp.ClientTimeout(
+            total=None,
+            ceil_threshold=inf,
+            connect=connect,
+        )
+    return aiohttp.ClientTimeout(
+        total=None,
+        ceil_threshold=inf,
+        sock_connect=connect,
+    )

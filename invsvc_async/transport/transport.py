@@ -348,7 +348,12 @@ def _most_connections(limiter: Limiter, knee: AdaptiveLimit | None) -> int:
     return 2 * knee.most
 
 
-def _note_head(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> None:
+def _note_head(
+    gate: Gate,
+    response: ReadableResponse,
+    *,
+    is_of_user: bool,
+) -> None:
     """Note the head of an answer, which a session *is_of_user* may have made without a request."""
     if not gate.opened:  # a cache; on Python 3.11, also an answer that was there before the request was sent
         gate.sealed = True
@@ -361,7 +366,11 @@ def _note_head(gate: Gate, response: ReadableResponse, *, is_of_user: bool) -> N
 
 
 def _check_session(
-    session: object, ssl: object, proxy: object, *, trust_env: bool
+    session: object,
+    ssl: object,
+    proxy: object,
+    *,
+    trust_env: bool,
 ) -> None:
     """Raise ``ConfigurationError`` if one of these arguments is of a wrong type, or excludes another one."""
     if session is not None and not isinstance(session, aiohttp.ClientSession):

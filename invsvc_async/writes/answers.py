@@ -53,14 +53,27 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
     accepted: T | None = None
     error: InvsvcError | None = None
 
-    def not_sent(self, error: InvsvcError, started: float, ended: float) -> Attempt:
+    def not_sent(
+        self,
+        error: InvsvcError,
+        started: float,
+        ended: float,
+    ) -> Attempt:
         """Return an attempt that had no request, because of *error*: no token could be had, say."""
         self.error = error
         return Attempt(
-            started=started, ended=ended, end=End.NOT_SENT, error=facts_of(error)
+            started=started,
+            ended=ended,
+            end=End.NOT_SENT,
+            error=facts_of(error),
         )
 
-    def attempt(self, exchange: Exchange, send: Send, line: str | None) -> Attempt:
+    def attempt(
+        self,
+        exchange: Exchange,
+        send: Send,
+        line: str | None,
+    ) -> Attempt:
         """
         Return how an attempt of the write, in *line*, ended. Keep its value, or its error.
 
@@ -113,7 +126,12 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
             self.value = value
         return envelope
 
-    def _failed(self, exchange: Exchange, send: Send, error: Exception) -> Attempt:
+    def _failed(
+        self,
+        exchange: Exchange,
+        send: Send,
+        error: Exception,
+    ) -> Attempt:
         """Return how an attempt ended that has no readable answer. Keep its error."""
         facts = self._keep_error(exchange, error)
         own = False
@@ -178,7 +196,12 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
 
     # --- what later writes have to know
 
-    def _learn(self, line: str, exchange: Exchange, envelope: Envelope) -> None:
+    def _learn(
+        self,
+        line: str,
+        exchange: Exchange,
+        envelope: Envelope,
+    ) -> None:
         """Keep what the answer showed, for the writes that follow."""
         spec = self.spec
         kind = spec.kind
@@ -224,7 +247,9 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
 
 
 def _unread(
-    operation: Operation, exchange: Exchange, error: Exception
+    operation: Operation,
+    exchange: Exchange,
+    error: Exception,
 ) -> TransportError:
     """Return the error for an answer that failed to parse in an unexpected way. Log it as a bug."""
     log.error("%s: parsing the answer failed: %s", operation.name, type(error).__name__)
@@ -252,4 +277,8 @@ def facts_of(error: InvsvcError) -> ErrorFacts:
             code=error.code,
         )
     status = error.status if isinstance(error, TransportError) else None
-    return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
+    return ErrorFacts(
+        kind=type(error).__name__,
+        message=str(error),
+        status=status,
+    )

@@ -96,7 +96,11 @@ def _listed_arguments(operation: Operation, intent: Intent) -> WireObject:
     return arguments
 
 
-def _take_tag_out(tag: str, body: WireObject, arguments: WireObject) -> None:
+def _take_tag_out(
+    tag: str,
+    body: WireObject,
+    arguments: WireObject,
+) -> None:
     """Move *tag* from the end of the description to the argument; a generated tag is left out."""
     text = str(body.pop("description", ""))
     rest = text.removesuffix(tag).removesuffix(" ")

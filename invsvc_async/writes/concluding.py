@@ -101,7 +101,11 @@ def _note_whether_open(run: WriteRun[T], done: Done) -> None:
         open_writes.forget(run.record.intent.identity)
 
 
-def _note_verdict(run: WriteRun[T], done: Done, outcome: Outcome[T]) -> None:
+def _note_verdict(
+    run: WriteRun[T],
+    done: Done,
+    outcome: Outcome[T],
+) -> None:
     """Note what later writes to the thing, and later runs of the same intent, have to know of the end."""
     run.place.note_end()
     if done.verdict in NO_EFFECT:

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL
 
 
-def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
+def line_of(
+    request: Request,
+    team: str | None,
+    tag: str | None,
+) -> str | None:
     """
     Return the line of a write, or ``None`` if no other write can be mistaken for it.
 

@@ -66,7 +66,10 @@ async def look_beside(
 
 
 def _if_lost(
-    run: WriteRun[Any], send: Send, exchange: Exchange, *readings: Reading
+    run: WriteRun[Any],
+    send: Send,
+    exchange: Exchange,
+    *readings: Reading,
 ) -> Known:
     """Return what would be known if *exchange* were given up now, with *readings* made beside it."""
     record = run.record

@@ -77,7 +77,9 @@ def request_of(intent: Intent) -> Request:
 
 
 def spec_of_intent(
-    options: ClientOptions, intent: Intent, reader: AnyReader | None = None
+    options: ClientOptions,
+    intent: Intent,
+    reader: AnyReader | None = None,
 ) -> WriteSpec:
     """Return what *intent* asks for. The body has its tag already."""
     if intent.headers:
@@ -138,7 +140,11 @@ def before(spec: WriteSpec, line: str | None) -> Before:
     return Before(now, bounds, None, writes.shown.ids(line), listed)
 
 
-def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
+def with_before(
+    intent: Intent,
+    known: Before,
+    passed: Model | Wire = None,
+) -> Intent:
     """Return *intent* with what was known before its first send. *passed* is the baseline of the user."""
     state, state_at = _baseline(known, passed)
     strangers = _strangers(intent, known)

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
-async def pass_on(hook: OnSecret, made: object, spec: WriteSpec, key: str) -> Secret:
+async def pass_on(
+    hook: OnSecret,
+    made: object,
+    spec: WriteSpec,
+    key: str,
+) -> Secret:
     """
     Pass the secret of the webhook that *spec* has *made* on to *hook*, and return who has it.
 

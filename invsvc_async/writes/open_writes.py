@@ -69,7 +69,11 @@ class OpenWrites:
         return others.pop(identity, None)
 
     def leave_open(
-        self, intent: Intent, line: str | None, *, in_journal: bool = False
+        self,
+        intent: Intent,
+        line: str | None,
+        *,
+        in_journal: bool = False,
     ) -> None:
         """Keep *intent*, of *line*, whose outcome is unknown. If there are too many, drop the oldest one."""
         identity = intent.identity

@@ -34,7 +34,11 @@ AT_ONCE = 1000  # intents that are settled at the same time: most only wait for 
 
 
 async def settled(
-    view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool
+    view: ClientOptions,
+    intent: Intent,
+    *,
+    reader: AnyReader | None,
+    same_mode: bool,
 ) -> AnyOutcome:
     """
     Settle *intent* by reads alone, unless the journal has the verdict under its key.
@@ -56,7 +60,10 @@ async def settled(
 
 
 async def recovered(
-    view: ClientOptions, journal: Journal, *, same_mode: bool
+    view: ClientOptions,
+    journal: Journal,
+    *,
+    same_mode: bool,
 ) -> list[AnyOutcome]:
     """Settle the open intents of dead processes, and return their verdicts, delivered ones excepted."""
     recovery = Recovery(view, journal, same_mode=same_mode)
@@ -105,7 +112,11 @@ class Recovery:
     """
 
     def __init__(
-        self, view: ClientOptions, journal: Journal, *, same_mode: bool
+        self,
+        view: ClientOptions,
+        journal: Journal,
+        *,
+        same_mode: bool,
     ) -> None:
         self._view = view
         self._core = view.core
@@ -211,7 +222,11 @@ def _first_of_several() -> Generator[None]:
 
 
 def resumed(
-    view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool
+    view: ClientOptions,
+    intent: Intent,
+    *,
+    reader: AnyReader | None,
+    same_mode: bool,
 ) -> Write[Any]:
     """Make the write that settles *intent* first, and sends it again only on proof of absence."""
     check_scope(view, intent, same_mode=same_mode)
@@ -221,7 +236,11 @@ def resumed(
 
 
 def check_scope(
-    view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool = True
+    view: ClientOptions,
+    intent: Intent,
+    *,
+    same_mode: bool,
+    in_doubt: bool = True,
 ) -> None:
     """
     Check that *intent* belongs to this client's base URL, team and data mode.
@@ -253,7 +272,11 @@ def check_scope(
 
 
 def _check_mode(
-    view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool
+    view: ClientOptions,
+    intent: Intent,
+    *,
+    same_mode: bool,
+    in_doubt: bool,
 ) -> None:
     """Raise ``InvalidRequestError`` if *intent* may be of another team or data mode than this client."""
     core = view.core
@@ -297,7 +320,10 @@ def _same_scope(view: ClientOptions, intent: Intent) -> bool:
 
 
 def _refusal(
-    intent: Intent, why: str, *, hint: str | None = None
+    intent: Intent,
+    why: str,
+    *,
+    hint: str | None = None,
 ) -> InvalidRequestError:
     return InvalidRequestError(
         f"intent {intent.key}: {why}", operation=intent.operation, hint=hint

@@ -118,7 +118,12 @@ class WriteRegister:
 
     # --- of more than one part
 
-    def close_for_unknown(self, line: str, owner: str, until: float) -> None:
+    def close_for_unknown(
+        self,
+        line: str,
+        owner: str,
+        until: float,
+    ) -> None:
         """
         Keep *line* closed to all but *owner*, whose outcome is not known, and may still have an effect.
 
@@ -196,7 +201,12 @@ class WriteRegister:
         """Forget the state of the thing in *line*, because an open write may have changed it."""
         self.shown.forget_state(line)
 
-    def learn_list(self, read: str, team: str | None, items: list[Wire]) -> None:
+    def learn_list(
+        self,
+        read: str,
+        team: str | None,
+        items: list[Wire],
+    ) -> None:
         """Keep the last list (wire form) that the operation *read* has shown of the *team*."""
         self.shown.learn_list(read, team, items)
 
@@ -209,7 +219,11 @@ class WriteRegister:
         return self.open_writes.opened(identity)
 
     def leave_open(
-        self, intent: Intent, line: str | None, *, in_journal: bool = False
+        self,
+        intent: Intent,
+        line: str | None,
+        *,
+        in_journal: bool = False,
     ) -> None:
         """Keep *intent*, of *line*, whose outcome is unknown."""
         self.open_writes.leave_open(intent, line, in_journal=in_journal)

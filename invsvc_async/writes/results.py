@@ -141,7 +141,9 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
     def keep(self, outcome: AnyOutcome) -> None:
         """Use the *outcome* of another run, or a fuller one, as the outcome of this run."""
         self.done = Done(
-            verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence
+            verdict=outcome.verdict,
+            reason=outcome.message,
+            evidence=outcome.evidence,
         )
         self.found = outcome.value
         self.answers.error = outcome.error

@@ -93,9 +93,20 @@ class RunRecord(Struct, eq=False):
         """Go on with another revision of the intent, after the same events."""
         self.start(intent, self.history)
 
-    def with_send(self, send: Send, at: float, *, livemode: bool | None) -> Intent:
+    def with_send(
+        self,
+        send: Send,
+        at: float,
+        *,
+        livemode: bool | None,
+    ) -> Intent:
         """Return the intent with all sends so far, and with *send*, which begins *at* (local s)."""
-        return stored(self.known(), livemode=livemode, send=send, at=at)
+        return stored(
+            self.known(),
+            livemode=livemode,
+            send=send,
+            at=at,
+        )
 
     def current_intent(self, *, livemode: bool | None) -> Intent:
         """Return the intent with all sends so far, as another process needs it."""

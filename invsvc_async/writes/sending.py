@@ -85,7 +85,11 @@ async def send_once(run: WriteRun[T], send: Send) -> None:
         await _renew_token(run, exchange, send)
 
 
-def _watched(run: WriteRun[T], send: Send, exchange: Exchange) -> SendUnderWay | None:
+def _watched(
+    run: WriteRun[T],
+    send: Send,
+    exchange: Exchange,
+) -> SendUnderWay | None:
     """Return the send as it is watched for hanging; ``None`` if no read can show the write."""
     if run.spec.request.operation.reader is None:
         return None
@@ -116,13 +120,21 @@ async def _store_send(
     exchange.not_after = latest
 
 
-def _add_found(run: WriteRun[T], reading: Reading, shown: Wire | Raw) -> None:
+def _add_found(
+    run: WriteRun[T],
+    reading: Reading,
+    shown: Wire | Raw,
+) -> None:
     """Add *reading*, which has shown the write while its request hung, and its JSON."""
     run.result.read = LastRead(reading.seen, shown)
     run.record.add(reading)
 
 
-def _record_end(run: WriteRun[T], exchange: Exchange, send: Send) -> None:
+def _record_end(
+    run: WriteRun[T],
+    exchange: Exchange,
+    send: Send,
+) -> None:
     """
     Add how an attempt ended to the history.
 
@@ -139,7 +151,11 @@ def _record_end(run: WriteRun[T], exchange: Exchange, send: Send) -> None:
         run.place.note_whether_sent()
 
 
-async def _renew_token(run: WriteRun[T], exchange: Exchange, send: Send) -> None:
+async def _renew_token(
+    run: WriteRun[T],
+    exchange: Exchange,
+    send: Send,
+) -> None:
     """Get a fresh token after a 401, for one more send; not if the 401 answers a re-send."""
     known = run.record.known()
     if known.in_doubt:

@@ -25,7 +25,9 @@ T = TypeVar("T")
 
 
 async def look_while_it_hangs(
-    run: WriteRun[T], known: Known, name: str
+    run: WriteRun[T],
+    known: Known,
+    name: str,
 ) -> tuple[Reading, Wire | Raw]:
     """Read the state while the request of *run* hangs, which *known* has as lost. Return its JSON, too."""
     looks = StateReader(
@@ -63,7 +65,11 @@ async def look(run: WriteRun[T], name: str) -> Reading:
     return _with_steadiness(run, known, reading)
 
 
-def _with_steadiness(run: WriteRun[T], known: Known, reading: Reading) -> Reading:
+def _with_steadiness(
+    run: WriteRun[T],
+    known: Known,
+    reading: Reading,
+) -> Reading:
     """Return *reading* with whether the service's clock was set since the write began, as answers show."""
     first_event = (*run.record.history, reading)[0]
     since = start_of(first_event)
@@ -72,7 +78,11 @@ def _with_steadiness(run: WriteRun[T], known: Known, reading: Reading) -> Readin
     return attrs.evolve(reading, steady=False)
 
 
-async def _look_before(run: WriteRun[T], looks: StateReader, name: str) -> Reading:
+async def _look_before(
+    run: WriteRun[T],
+    looks: StateReader,
+    name: str,
+) -> Reading:
     """Read before the first send, which has the other half of the call's time."""
     clock = run.core.clock
     begun = clock.now()
@@ -88,7 +98,11 @@ async def _look_before(run: WriteRun[T], looks: StateReader, name: str) -> Readi
             kind="TimeoutError",
             message=f"{name}: no answer in half of the call's time",
         )
-        return Reading(started=begun, ended=clock.now(), error=error)
+        return Reading(
+            started=begun,
+            ended=clock.now(),
+            error=error,
+        )
 
 
 def _lacks_read(known: Known, reading: Reading) -> bool:

@@ -80,7 +80,12 @@ class Shown:
         """Forget the state of the thing in *line*, because an open write may have changed it."""
         self._records.forget_state(self._records.known(line))
 
-    def learn_created(self, line: str, webhook_id: str, created_at: Wire) -> None:
+    def learn_created(
+        self,
+        line: str,
+        webhook_id: str,
+        created_at: Wire,
+    ) -> None:
         """Keep the id that an answer gave to an untagged create, and its time of creation (server ms)."""
         if not self._is_of_one_mode:
             return
@@ -110,7 +115,12 @@ class Shown:
         """Return, by field, the characters of the longest plain text that reads of this *kind* showed."""
         return dict(self._lengths.get(kind.thing.name, {}))
 
-    def learn_list(self, read: str, team: str | None, items: list[Wire]) -> None:
+    def learn_list(
+        self,
+        read: str,
+        team: str | None,
+        items: list[Wire],
+    ) -> None:
         """Keep the last list (wire form) that the operation *read* has shown of the *team*."""
         if not self._is_of_one_mode:
             return

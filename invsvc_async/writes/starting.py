@@ -58,7 +58,9 @@ class Start(Struct, frozen=True):
 
 
 def new_start(
-    spec: WriteSpec, line: str | None, intent: Intent | Callable[..., Intent]
+    spec: WriteSpec,
+    line: str | None,
+    intent: Intent | Callable[..., Intent],
 ) -> Start:
     """Start the first run of a write, with the present knowledge of the client."""
     known = before(spec, line)
@@ -169,7 +171,10 @@ def _was_sent_last(
 
 
 def _marked_as_last(
-    given: Intent, left_open: Intent | None, *, journaled: bool
+    given: Intent,
+    left_open: Intent | None,
+    *,
+    journaled: bool,
 ) -> bool | None:
     """
     Return whether the write is marked as the one that was sent last; ``None`` if there is no mark.
@@ -242,7 +247,11 @@ def _free_at(core: ClientCore, intent: Intent) -> float:
 
     The rules say that of a write that is resumed now.
     """
-    resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=True)
+    resumed = Resumed(
+        at=core.clock.now(),
+        journaled=True,
+        sender_gone=True,
+    )
     return free_at(Known(BY_NAME[intent.operation], intent, (resumed,)))
 
 
@@ -263,7 +272,10 @@ def find_thing(run: WriteRun[T]) -> Thing:
 
 
 def start_again(
-    run: WriteRun[T], ended_before: Outcome[Any] | None, *, started_anew: bool
+    run: WriteRun[T],
+    ended_before: Outcome[Any] | None,
+    *,
+    started_anew: bool,
 ) -> Send | None:
     """
     Go on with *run* after a cancelled await. Return the first send, if it needs no decision.

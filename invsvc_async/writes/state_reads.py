@@ -75,14 +75,21 @@ class StateReader:
         team = self._intent.scope.team
         if operation.many:
             request = Request(
-                operation=operation, query={"limit": str(LIST_SIZE)}, team=team
+                operation=operation,
+                query={"limit": str(LIST_SIZE)},
+                team=team,
             )
             fetch = partial(self._fetch, request, lane=lane)
             return self._with_claims(
                 await self._writes.listings.share((name, team, lane), fetch)
             )
         return await self._fetch(
-            Request(operation=operation, path=self._intent.path, team=team), lane=lane
+            Request(
+                operation=operation,
+                path=self._intent.path,
+                team=team,
+            ),
+            lane=lane,
         )
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
@@ -92,7 +99,11 @@ class StateReader:
             exchange = await self._exchange(request, lane=lane)
         except InvsvcError as error:  # no token
             ended = self._clock.now()
-            return Reading(started=begun, ended=ended, error=facts_of(error))
+            return Reading(
+                started=begun,
+                ended=ended,
+                error=facts_of(error),
+            )
         try:
             envelope = self._view.opened(request, exchange)
             return self._seen(request, exchange, envelope)
@@ -100,7 +111,9 @@ class StateReader:
             return self._refused(request, exchange, error)
         except InvsvcError as error:
             return Reading(
-                started=exchange.started, ended=exchange.ended, error=facts_of(error)
+                started=exchange.started,
+                ended=exchange.ended,
+                error=facts_of(error),
             )
 
     async def _exchange(self, request: Request, *, lane: Lane) -> Exchange:
@@ -117,7 +130,10 @@ class StateReader:
         return await view.attempt(request, deadline=deadline, lane=lane)
 
     def _refused(
-        self, request: Request, exchange: Exchange, error: ServiceError
+        self,
+        request: Request,
+        exchange: Exchange,
+        error: ServiceError,
     ) -> Reading:
         """Return the reading of an answer that is an *error*. A 410 of the service says what a 404 says."""
         status = error.status
@@ -135,7 +151,11 @@ class StateReader:
         )
 
     def _learn(
-        self, request: Request, exchange: Exchange, state: Wire | Raw, stamp: int | None
+        self,
+        request: Request,
+        exchange: Exchange,
+        state: Wire | Raw,
+        stamp: int | None,
     ) -> None:
         """Keep the state that was read for the writes that follow."""
         line = line_of_thing(request.operation, *request.path.values())
@@ -147,7 +167,10 @@ class StateReader:
         )
 
     def _seen(
-        self, request: Request, exchange: Exchange, envelope: Envelope
+        self,
+        request: Request,
+        exchange: Exchange,
+        envelope: Envelope,
     ) -> Reading:
         """
         Return the reading of an answer.
@@ -225,7 +248,10 @@ class StateReader:
         )
 
     def _owner(
-        self, item: WireObject, item_id: str, own_line: str | None
+        self,
+        item: WireObject,
+        item_id: str,
+        own_line: str | None,
     ) -> Literal["another", "perhaps another", "not known"]:
         """Return whether another write has made *item*; *own_line* is the line of this write."""
         own = self._intent.identity
@@ -290,7 +316,12 @@ class StateReader:
         now = self._clock.now()
         slack = self._intent.policy.clock_slack
         bounds = self._core.server_clock.bounds(now, slack)
-        return Reading(started=begun, ended=now, finding=found, bounds=bounds)
+        return Reading(
+            started=begun,
+            ended=now,
+            finding=found,
+            bounds=bounds,
+        )
 
     def _reading_of(self, found: object, begun: float) -> Reading:
         """Return the reading by a reader that is only another way to read the thing itself."""

@@ -331,7 +331,11 @@ class Write(
         self._check_key(key)
         self._spent = True  # even if it is refused: nobody is left to await it
         noted = noted_of(self._spec.operation.name, labels=labels)
-        return self._but(key=key, match=match, noted=noted)
+        return self._but(
+            key=key,
+            match=match,
+            noted=noted,
+        )
 
     def _rekeyed(self, key: str) -> Write[T_co]:
         """Return the same write under *key*, with its ``match`` and its notes."""

@@ -58,7 +58,11 @@ class Axis:
         return self.knots[-1].at
 
 
-def axis_of(begun: int, ended: int, still: Iterable[tuple[int, int]]) -> Axis:
+def axis_of(
+    begun: int,
+    ended: int,
+    still: Iterable[tuple[int, int]],
+) -> Axis:
     """
     Return the axis from *begun* to *ended*.
 
@@ -84,7 +88,9 @@ def axis_of(begun: int, ended: int, still: Iterable[tuple[int, int]]) -> Axis:
 
 
 def _stretches(
-    begun: int, ended: int, still: Iterable[tuple[int, int]]
+    begun: int,
+    ended: int,
+    still: Iterable[tuple[int, int]],
 ) -> Iterator[_Stretch]:
     """Yield the parts between *begun* and *ended*, without the empty ones."""
     reached = begun

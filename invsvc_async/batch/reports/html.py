@@ -133,7 +133,12 @@ def _cell(text: str) -> Html:
 def _labels(table: str, titles: Sequence[str]) -> Html:
     """Return the rules that put the titles of columns into the cells of a table's class, on a phone."""
     rules = [
-        filled("label", table=table, number=number, title=title)
+        filled(
+            "label",
+            table=table,
+            number=number,
+            title=title,
+        )
         for number, title in enumerate(titles[1:], 2)
     ]
     return filled("labels", rules=rules)
@@ -173,7 +178,13 @@ def page_of_sections(
 
 def _section(section: Section) -> Html:
     rows = [
-        filled("write", key=name, operation=remark, words=words, story="")
+        filled(
+            "write",
+            key=name,
+            operation=remark,
+            words=words,
+            story="",
+        )
         for name, remark, words in section.rows
     ]
     return filled(
@@ -195,7 +206,12 @@ def _advice(text: str) -> Html:
 
 
 def _tile(label: str, number: int, colour: str = PLAIN) -> Html:
-    return filled("tile", number=number, label=label, colour=colour)
+    return filled(
+        "tile",
+        number=number,
+        label=label,
+        colour=colour,
+    )
 
 
 # --- what is not applied
@@ -224,7 +240,11 @@ def _write(result: Result) -> Html:
     if result.verdict is Verdict.UNKNOWN:
         story = filled_if_any("story", result.story)
     return filled(
-        "write", key=result.key, operation=result.operation, words=words, story=story
+        "write",
+        key=result.key,
+        operation=result.operation,
+        words=words,
+        story=story,
     )
 
 

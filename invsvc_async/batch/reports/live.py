@@ -46,7 +46,12 @@ class Watch:
     *kind* is the command that they are for.
     """
 
-    def __init__(self, entries: Entries, place: str, kind: str = "batch") -> None:
+    def __init__(
+        self,
+        entries: Entries,
+        place: str,
+        kind: str = "batch",
+    ) -> None:
         self.name: str = name_of(place)
         self._kind = kind
         self._file: Path | None = None if is_postgres(place) else Path(place)

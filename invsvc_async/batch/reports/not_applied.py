@@ -152,14 +152,21 @@ class Groups:
         ) >= _MOST_GROUPS:
             cause = "other"
             advice = _OTHERWISE.get(result.verdict, _CORRECT)
-        new = Group(verdict=result.verdict, cause=cause, advice=advice)
+        new = Group(
+            verdict=result.verdict,
+            cause=cause,
+            advice=advice,
+        )
         group = self._groups.setdefault((result.verdict, cause), new)
         group.count += 1
         if len(group.results) < SHOWN:
             group.results.append(result)
 
     def sorted(
-        self, place: str, kind: str = "batch", profile: str | None = None
+        self,
+        place: str,
+        kind: str = "batch",
+        profile: str | None = None,
     ) -> list[Group]:
         """
         Return the groups by verdict, the largest of each first, each with its command.
@@ -266,7 +273,12 @@ def where_for(kind: str, place: str, profile: str | None) -> str:
     return where_of(place, profile)
 
 
-def command_for(group: Group, groups: list[Group], where: str, kind: str) -> str | None:
+def command_for(
+    group: Group,
+    groups: list[Group],
+    where: str,
+    kind: str,
+) -> str | None:
     """
     Return the command for the advice of *group*; *where* is the command's arguments for the store.
 
@@ -290,7 +302,11 @@ def command_for(group: Group, groups: list[Group], where: str, kind: str) -> str
 
 
 def _retry_of(
-    group: Group, groups: list[Group], retry: str, *, by_key: bool
+    group: Group,
+    groups: list[Group],
+    retry: str,
+    *,
+    by_key: bool,
 ) -> str | None:
     """Return the command *retry* for *group*, by verdict if it cannot harm other groups, or else *by_key*."""
     is_alone = all(
@@ -304,7 +320,12 @@ def _retry_of(
     return f"{retry} {_named(*(each.key for each in group.results))}"
 
 
-def command_for_lost(keys: Sequence[str], count: int, where: str, kind: str) -> str:
+def command_for_lost(
+    keys: Sequence[str],
+    count: int,
+    where: str,
+    kind: str,
+) -> str:
     """Return the command that replaces *count* webhooks with lost secrets; *keys* are the first of them."""
     which = _named(*keys) if count <= _KEYS_NAMED else "--all"
     journal = "" if kind == "journal" else " --journal ADDRESS"
@@ -355,7 +376,10 @@ async def _last_places(
 
 
 def _line_of(
-    entries: Entries, entry: Entry, *, is_overtaken: bool
+    entries: Entries,
+    entry: Entry,
+    *,
+    is_overtaken: bool,
 ) -> tuple[WireObject | None, str]:
     """Return the line of input for *entry*, ``None`` if there is none, and what it lacks."""
     try:

@@ -151,10 +151,17 @@ class Report:
 
 
 async def report_of(
-    entries: Entries, name: str, kind: str = "batch", profile: str | None = None
+    entries: Entries,
+    name: str,
+    kind: str = "batch",
+    profile: str | None = None,
 ) -> Report:
     """Read the whole store once and summarise it. Its commands are given the *profile*."""
-    report = Report(name=name, kind=kind, summary=await summary_of(entries))
+    report = Report(
+        name=name,
+        kind=kind,
+        summary=await summary_of(entries),
+    )
     report.runs = sorted(
         statuses_in(await entries.facts.beginning(RUN)), key=lambda each: each.begun
     )
@@ -202,7 +209,11 @@ def slices_of(report: Report, seconds: Mapping[int, Slice]) -> list[Slice]:
     return merged
 
 
-def _merged(seconds: Mapping[int, Slice], first: int, width: int) -> list[Slice]:
+def _merged(
+    seconds: Mapping[int, Slice],
+    first: int,
+    width: int,
+) -> list[Slice]:
     slices: dict[int, Slice] = {}
     for begun, piece in sorted(seconds.items()):
         number = (begun - first) // width

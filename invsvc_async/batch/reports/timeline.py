@@ -62,7 +62,11 @@ def timeline_of(report: Report) -> Html | str:
     )
 
 
-def _bars(report: Report, axis: Axis, tallest: int) -> Iterator[Html]:
+def _bars(
+    report: Report,
+    axis: Axis,
+    tallest: int,
+) -> Iterator[Html]:
     """Draw each slice: its verdicts on top of each other."""
     for piece in report.slices:
         x = _WIDE * axis.place_of(piece.begun)

@@ -191,7 +191,11 @@ async def run(
             return await _run_file(journal, options, client, writes)
 
 
-def _check_no_table(file: Path, lines: BinaryIO, writes: FileWrites) -> None:
+def _check_no_table(
+    file: Path,
+    lines: BinaryIO,
+    writes: FileWrites,
+) -> None:
     """Check that an input in which no line is a write is no table: a table needs ``--operation``."""
     if writes.good:
         return
@@ -211,7 +215,12 @@ def _is_table(file: Path, lines: BinaryIO) -> bool:
     return any(sign in first for sign in (b",", b";", b"\t"))
 
 
-def _tell_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> bool:
+def _tell_problems(
+    file: Path,
+    writes: FileWrites,
+    *,
+    skip_bad: bool,
+) -> bool:
     """Print the first bad lines, or all lines that are skipped; return whether the others can be sent."""
     if skip_bad and writes.good:
         for problem in writes.problems:
@@ -303,7 +312,10 @@ class _Ended:
 
 
 async def _run_file(
-    journal: str, options: _BatchSending, client: Client, writes: FileWrites
+    journal: str,
+    options: _BatchSending,
+    client: Client,
+    writes: FileWrites,
 ) -> int:
     """Run the unfinished writes of *writes* and of the journal, and print the result."""
     ended = await _run(journal, options, client, writes)
@@ -321,7 +333,11 @@ async def _run_file(
     return _exit_code_of(ended.summary, writes.bad)
 
 
-async def _work(journal: str, options: _BatchSending, client: Client) -> int:
+async def _work(
+    journal: str,
+    options: _BatchSending,
+    client: Client,
+) -> int:
     """Work on a shared batch until interrupted, and print the result."""
     ended = await _run(journal, options, client, None)
     ended.show(discarded=False)
@@ -332,7 +348,10 @@ async def _work(journal: str, options: _BatchSending, client: Client) -> int:
 
 
 async def _run(
-    journal: str, options: _BatchSending, client: Client, writes: FileWrites | None
+    journal: str,
+    options: _BatchSending,
+    client: Client,
+    writes: FileWrites | None,
 ) -> _Ended:
     """Run *writes*, or without them work on a shared batch, until the end or an interrupt."""
     from invsvc_async.batch import Batch
@@ -378,7 +397,11 @@ async def _run(
     )
 
 
-async def _until_end(batch: Batch, writes: FileWrites | None, at: StoreOptions) -> None:
+async def _until_end(
+    batch: Batch,
+    writes: FileWrites | None,
+    at: StoreOptions,
+) -> None:
     """Run *writes*; or work *at* a shared batch until interrupted, and name what is not applied."""
     if writes is not None:
         async for _ in batch.run(writes):
@@ -433,7 +456,12 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 
 def _facts(
-    summary: Summary, progress: Progress, bad: int, *, discarded: bool, report: str
+    summary: Summary,
+    progress: Progress,
+    bad: int,
+    *,
+    discarded: bool,
+    report: str,
 ) -> dict[str, str]:
     left = summary.to_do + summary.sending
     lost = summary.secrets_lost

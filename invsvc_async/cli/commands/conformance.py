@@ -108,7 +108,12 @@ async def demo(
         return Exit.USAGE
     kept = sum(step.operation == "webhooks.create" for unit in units for step in unit)
     if not as_json.get():
-        _head(units, concurrency=concurrency, seed=seed, faults=faults)
+        _head(
+            units,
+            concurrency=concurrency,
+            seed=seed,
+            faults=faults,
+        )
     plan = workload.plan_for(units, seed=seed, faults=faults)
     total = sum(map(len, units))
     runs: dict[str, ClientRun] = {}
@@ -153,7 +158,13 @@ def _units_in(file: Path) -> Sequence[Unit] | None:
     return workload.from_lines(lines)
 
 
-def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
+def _head(
+    units: Sequence[Unit],
+    *,
+    concurrency: int,
+    seed: int,
+    faults: str,
+) -> None:
     """Print what is about to run, and each client's policy."""
     plan = Faults.parse(faults)
     out = console()
@@ -227,7 +238,12 @@ def failures(runs: Mapping[str, ClientRun]) -> list[str]:
     return found
 
 
-def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -> None:
+def show(
+    runs: Mapping[str, ClientRun],
+    failures: Sequence[str],
+    *,
+    kept: int,
+) -> None:
     """Print the table, and the stories of wrong verdicts.  *kept* webhooks were requested to be left."""
     out = console()
     out.print(
@@ -243,7 +259,12 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
         )
 
 
-def _table(pair: Sequence[ClientRun], kept: int, *, is_terminal: bool) -> Table:
+def _table(
+    pair: Sequence[ClientRun],
+    kept: int,
+    *,
+    is_terminal: bool,
+) -> Table:
     """Return the table of the numbers of both clients."""
     from rich import box
     from rich.table import Table
@@ -268,7 +289,11 @@ def _table(pair: Sequence[ClientRun], kept: int, *, is_terminal: bool) -> Table:
     return shown
 
 
-def _add_numbers(shown: Table, name: str, numbers: Sequence[int]) -> None:
+def _add_numbers(
+    shown: Table,
+    name: str,
+    numbers: Sequence[int],
+) -> None:
     from rich.padding import Padding
 
     colour = _SHOULD_BE_ZERO.get(name)
@@ -312,7 +337,11 @@ def _plain(run: ClientRun) -> WireObject:
     }
 
 
-def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int]:
+def _numbers(
+    run: ClientRun,
+    reasons: Sequence[str],
+    kept: int,
+) -> dict[str, int]:
     """Return the rows of the table; *reasons* are those of unknown verdicts, of both clients."""
     judged = run.judgement
     wrong = len(judged.wrong)

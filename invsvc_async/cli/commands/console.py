@@ -131,7 +131,11 @@ async def _opened_events(at: ConsoleOptions) -> AsyncGenerator[_Opened]:
 
     name = name_of(at.address)
     async with EventStoreOptions(at.address, at.table).opened() as store:
-        yield _Opened(console=EventConsole(store, name), name=name, beside={})
+        yield _Opened(
+            console=EventConsole(store, name),
+            name=name,
+            beside={},
+        )
 
 
 def _kind_of(address: str) -> str:

@@ -81,7 +81,11 @@ def _print_settings(settings: dict[str, Any]) -> None:  # Any: as above
 
 
 # Any: as above
-def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str, Any]:
+def _settings(
+    found: Checkup,
+    used: ClientOptions,
+    team: str | None,
+) -> dict[str, Any]:
     """Return a profile, with the parameters whose names differ from those assumed or used."""
     base_url = used.core.base_url
     reconcile: dict[str, str] = {}

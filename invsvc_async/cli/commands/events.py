@@ -150,7 +150,12 @@ class EventStoreOptions:
         from invsvc_async.storage.address import is_postgres
 
         # Refuses addresses of other forms, whose password the error below would show.
-        store = open_store(self.store, table=self.table, connections=2, create=False)
+        store = open_store(
+            self.store,
+            table=self.table,
+            connections=2,
+            create=False,
+        )
         if not is_postgres(self.store) and not os.path.exists(self.store):  # noqa: ASYNC240, PTH110 - nothing else runs
             raise misuse(f"{self.store}: there is no such file", "--store")
         try:
@@ -180,7 +185,11 @@ class Filter:
     ] = None
 
     async def of(
-        self, store: HandlerStore, state: State | None, *, after: int = 0
+        self,
+        store: HandlerStore,
+        state: State | None,
+        *,
+        after: int = 0,
     ) -> AsyncIterator[StoredEvent]:
         """Return the events in *state* that these options select, page by page."""
         if self.type_ and self.type_ not in EVENT_TYPES:
@@ -189,7 +198,11 @@ class Filter:
                 note(
                     f"--type: {self.type_!r} is not in the specification. {suggestion}"
                 )
-        while page := await store.events(state=state, after=after, limit=_PAGE):
+        while page := await store.events(
+            state=state,
+            after=after,
+            limit=_PAGE,
+        ):
             after = page[-1].id
             for event in page:
                 if self._selects(event):
@@ -239,7 +252,13 @@ async def list_(
     chosen: Filter,
     after: Annotated[
         int,
-        number(int, "Continue after this id.", least=0, most=_LARGEST, metavar="ID"),
+        number(
+            int,
+            "Continue after this id.",
+            least=0,
+            most=_LARGEST,
+            metavar="ID",
+        ),
     ] = 0,
     limit: Annotated[int, number(int, "Maximum number of events.", least=1)] = 100,
 ) -> None:
@@ -419,7 +438,9 @@ async def _change(
 
 
 def _action(
-    store: HandlerStore, done: str, to: str | None
+    store: HandlerStore,
+    done: str,
+    to: str | None,
 ) -> Callable[[StoredEvent], Awaitable[bool]]:
     """Return what is done to each event: it is given to the handler *to*, dropped, or handled again."""
     if to:
@@ -429,7 +450,12 @@ def _action(
     return store.revive
 
 
-def _tell_changes(changed: int, failed: int, done: str, to: str | None) -> int:
+def _tell_changes(
+    changed: int,
+    failed: int,
+    done: str,
+    to: str | None,
+) -> int:
     """Print how many events were changed, and return the exit code."""
     is_json = tell(
         {done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}"

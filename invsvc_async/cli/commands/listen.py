@@ -107,7 +107,10 @@ async def listen(
     if print_json:
         as_json.set(True)
     listener = Listener(
-        secrets=secrets, shared_header=shared, store=store, forward=forward
+        secrets=secrets,
+        shared_header=shared,
+        store=store,
+        forward=forward,
     )
     if replay is not None:
         failed = await replayed(listener, replay, content_of(replay))
@@ -115,7 +118,10 @@ async def listen(
             return Exit.FAILED
         return Exit.DONE
     async with listening(
-        listener, host=host, port=port, accept_unsigned=accept_unsigned
+        listener,
+        host=host,
+        port=port,
+        accept_unsigned=accept_unsigned,
     ) as url:
         with stopping() as stopped:
             sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
@@ -150,7 +156,9 @@ class Listener:
     store: Path | None = None
     forward: str | None = None
     _stored: set[tuple[str, bool]] = attrs.field(
-        factory=set[tuple[str, bool]], init=False, repr=False
+        factory=set[tuple[str, bool]],
+        init=False,
+        repr=False,
     )
 
     async def handle(self, event: events.Event) -> None:
@@ -204,7 +212,11 @@ class Listener:
 
 @asynccontextmanager
 async def listening(
-    listener: Listener, *, host: str, port: int, accept_unsigned: bool
+    listener: Listener,
+    *,
+    host: str,
+    port: int,
+    accept_unsigned: bool,
 ) -> AsyncGenerator[str]:
     """Receive deliveries on *host* and *port* (0: any free port) at any path; yields the URL."""
     from aiohttp import web
@@ -242,7 +254,11 @@ async def listening(
         yield f"{root}/"
 
 
-async def replayed(listener: Listener, path: Path, content: bytes) -> int:
+async def replayed(
+    listener: Listener,
+    path: Path,
+    content: bytes,
+) -> int:
     """Process every event that *path* has stored, in lines, and return the number of failures."""
     failed = 0
     for number, line in enumerate(content.split(b"\n"), 1):
@@ -310,7 +326,11 @@ def _append(path: Path, line: bytes) -> None:
         file.write(line)
 
 
-async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
+async def _post(
+    url: str,
+    body: bytes,
+    headers: dict[str, str],
+) -> None:
     """Forward an event like the service: without proxies and redirects."""
     from aiohttp import ClientError, ClientSession, ClientTimeout
 
@@ -320,7 +340,10 @@ async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
             asyncio.timeout(FORWARD_TIMEOUT),  # aiohttp rounds its own timeout up
             ClientSession(timeout=ClientTimeout(total=None)) as session,
             session.post(
-                url, data=body, headers=headers, allow_redirects=False
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
             ) as answer,
         ):
             status = answer.status

@@ -117,7 +117,11 @@ async def mcp(
             await serving
 
 
-async def _serve(server: Server[Any], count: int, port: int | None) -> None:
+async def _serve(
+    server: Server[Any],
+    count: int,
+    port: int | None,
+) -> None:
     """Serve *count* tools on standard input and output, or on a *port*."""
     if port is None:
         from invsvc_async.agents.stdio import serve_stdio

@@ -33,7 +33,10 @@ outbox: CommandGroup = CommandGroup()
 
 
 async def work(
-    place: Place, *, concurrency: Concurrency = 100, sending: SendingOptions
+    place: Place,
+    *,
+    concurrency: Concurrency = 100,
+    sending: SendingOptions,
 ) -> None:
     """
     Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
@@ -66,7 +69,11 @@ async def work(
         "create": is_postgres(place),
         **sending.settings,
     }
-    at = StoreOptions(place=place, kind=OUTBOX, profile=sending.profile)
+    at = StoreOptions(
+        place=place,
+        kind=OUTBOX,
+        profile=sending.profile,
+    )
     async with sending.client_for(concurrency) as client, AsyncExitStack() as stack:
         take = await sending.secret_sink(stack)
         outbox = await stack.enter_async_context(

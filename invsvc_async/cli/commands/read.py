@@ -215,7 +215,11 @@ async def _print_list(
             note(text)
 
 
-def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
+def _columns(
+    fields: str | None,
+    form: Form,
+    result: str,
+) -> tuple[str, ...]:
     from invsvc_async import models
     from invsvc_async.models.common import wire_names
 
@@ -234,7 +238,11 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
 
 
 async def _items(
-    found: Any, tell: Callable[[str], None], *, every: bool, resume: str | None
+    found: Any,
+    tell: Callable[[str], None],
+    *,
+    every: bool,
+    resume: str | None,
 ) -> AsyncGenerator[Any]:  # Any: a list of models, or its pages
     if not hasattr(found, "by_page"):
         items = await found

@@ -114,7 +114,11 @@ async def _emit_all(found: Comparison) -> list[Difference]:
     return kept
 
 
-def _fields(what: str, pairs: Sequence[str], key: str | None) -> dict[str, str | None]:
+def _fields(
+    what: str,
+    pairs: Sequence[str],
+    key: str | None,
+) -> dict[str, str | None]:
     """Return the columns of fields, as --map and --key name them."""
     fields: dict[str, str | None] = {}
     named = [_pair(word) for word in pairs]
@@ -182,7 +186,10 @@ def _lines(each: Difference) -> list[list[str]]:
 
 
 def _write_report(
-    path: Path, title: str, found: Comparison, kept: list[Difference]
+    path: Path,
+    title: str,
+    found: Comparison,
+    kept: list[Difference],
 ) -> None:
     from invsvc_async.batch.reports.html import listing_page
     from invsvc_async.storage.private_file import write_private

@@ -167,7 +167,11 @@ def show(report: Report) -> None:
         _show_webhooks(report, lines, many=report.replaced)
 
 
-def _show_heading(words: str, advice: str, style: str = "bold") -> None:
+def _show_heading(
+    words: str,
+    advice: str,
+    style: str = "bold",
+) -> None:
     """Print the heading of a group, and its advice."""
     say("")
     print_hanging(words, style=style)
@@ -175,7 +179,10 @@ def _show_heading(words: str, advice: str, style: str = "bold") -> None:
 
 
 def _show_webhooks(
-    report: Report, lines: list[tuple[Result, str]], *, many: int = 0
+    report: Report,
+    lines: list[tuple[Result, str]],
+    *,
+    many: int = 0,
 ) -> None:
     """Print writes with webhooks that a person has to look at; there are *many*, or these."""
     for result, webhooks in lines[:_SHOWN]:
@@ -185,7 +192,11 @@ def _show_webhooks(
         say(f"  and {more:,} more: {words} has them all")
 
 
-def show_groups(groups: list[Group], where: str, kind: str = "batch") -> None:
+def show_groups(
+    groups: list[Group],
+    where: str,
+    kind: str = "batch",
+) -> None:
     """
     Print the groups of writes that are not applied: cause, advice, command, and the first writes.
 

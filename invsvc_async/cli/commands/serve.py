@@ -104,7 +104,9 @@ async def serve(
     if deliver_every is not None and deliver_to is None:
         raise misuse("--deliver-every needs --deliver-to")
     service = of.made(
-        deliver=deliver_to is not None, delivery_backoff=1.0, deliveries_kept=_KEPT
+        deliver=deliver_to is not None,
+        delivery_backoff=1.0,
+        deliveries_kept=_KEPT,
     )
     missing: list[str] = []
     if deliver_to is not None:
@@ -113,13 +115,21 @@ async def serve(
         secret = credentials.secret()
         given = {"INVSVC_SHARED_HEADER": headers, "INVSVC_WEBHOOK_SECRET": secret}
         missing = [name for name, value in given.items() if not value]
-        hook = service.seed_webhook(url=deliver_to, events=EVENTS, secret=secret)
+        hook = service.seed_webhook(
+            url=deliver_to,
+            events=EVENTS,
+            secret=secret,
+        )
         service.set_delivery_version(hook.id, deliver_version)
         service.set_delivery_headers(hook.id, headers)
     await _serve(service, deliver_every, missing)
 
 
-async def _serve(service: Simulator, every: float | None, missing: list[str]) -> None:
+async def _serve(
+    service: Simulator,
+    every: float | None,
+    missing: list[str],
+) -> None:
     from invsvc_async.simulator.inspector import plan_text
     from invsvc_async.simulator.validate import EVENTS
 

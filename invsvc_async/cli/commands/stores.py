@@ -303,7 +303,11 @@ async def retry(
 
 
 async def _retry_keys(
-    entries: Entries, keys: Sequence[str], verdicts: Sequence[Verdict], *, force: bool
+    entries: Entries,
+    keys: Sequence[str],
+    verdicts: Sequence[Verdict],
+    *,
+    force: bool,
 ) -> int:
     """Mark the writes of *keys*, and name the keys that have no such write; return how many were marked."""
     named = {key: await entries.named(key) for key in keys}
@@ -316,7 +320,9 @@ async def _retry_keys(
 
 
 def _why_not_marked(
-    entries: Entries, entry: Entry | None, verdicts: Sequence[Verdict]
+    entries: Entries,
+    entry: Entry | None,
+    verdicts: Sequence[Verdict],
 ) -> str:
     """Return why *entry*, read after the marking, was not marked to be done again."""
     from invsvc_async.durable.entries import JournalEntries
@@ -446,7 +452,16 @@ async def drop(
 async def prune(
     at: StoreOptions,
     *,
-    days: Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")],
+    days: Annotated[
+        float,
+        number(
+            float,
+            _AGE,
+            least=0,
+            most=100_000,
+            metavar="DAYS",
+        ),
+    ],
     unacknowledged: Annotated[
         bool, option("Also those whose verdict nobody has acknowledged.")
     ] = False,
@@ -485,7 +500,12 @@ def attach(group: CommandGroup, kind: StoreKind) -> CommandGroup:
             lacks = kind.lacks
             if command is replace_lost:  # of these, it alone calls the service
                 lacks = lacks.replace("profile", "")
-            group.add(command, words=_help_of(command, kind), lacks=lacks, kind=kind)
+            group.add(
+                command,
+                words=_help_of(command, kind),
+                lacks=lacks,
+                kind=kind,
+            )
     return group
 
 

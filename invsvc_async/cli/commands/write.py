@@ -167,7 +167,10 @@ def _confirm_delete(write: Write[Any]) -> None:
 
 
 async def settle(
-    file: IntentFile, *, same_mode: SameMode = False, how: _LookupOptions
+    file: IntentFile,
+    *,
+    same_mode: SameMode = False,
+    how: _LookupOptions,
 ) -> int:
     """
     Find out whether a write was applied: `invsvc settle invsvc-intent-row-17.json`.
@@ -223,7 +226,9 @@ def _intent_in(file: Path) -> Intent:
 
 
 def _named(
-    error: InvalidRequestError, file: Path, expected: str
+    error: InvalidRequestError,
+    file: Path,
+    expected: str,
 ) -> InvalidRequestError:
     """Return *error* with the name of the *file*, and what was *expected* if that is something else."""
     problem = "; ".join(error.problems)
@@ -232,7 +237,9 @@ def _named(
 
 
 async def _finish(
-    make: Callable[[Client], Write[Any]], how: _LookupOptions, secrets_to: Path
+    make: Callable[[Client], Write[Any]],
+    how: _LookupOptions,
+    secrets_to: Path,
 ) -> int:
     """Send the write that *make* returns, print its outcome, and return the exit code."""
     waiting = WaitingForWrite()
@@ -406,7 +413,11 @@ def explain(
     return _explain_history(intent, history, stored)
 
 
-def _explain_without_history(intent: Intent, stored: str, content: bytes) -> int:
+def _explain_without_history(
+    intent: Intent,
+    stored: str,
+    content: bytes,
+) -> int:
     """Print an outcome that has no history; return the exit code."""
     from invsvc_async.reconcile.explain import tell
 
@@ -419,7 +430,11 @@ def _explain_without_history(intent: Intent, stored: str, content: bytes) -> int
     return Exit.DONE
 
 
-def _explain_history(intent: Intent, history: History, stored: str) -> int:
+def _explain_history(
+    intent: Intent,
+    history: History,
+    stored: str,
+) -> int:
     """Print how the rules of this version decide after each event; return the exit code."""
     from invsvc_async.reconcile.explain import replay, tell
     from invsvc_async.reconcile.history import Done
@@ -451,14 +466,23 @@ def _explain_history(intent: Intent, history: History, stored: str) -> int:
     return Exit.FAILED
 
 
-def _check_receipt(path: Path | None, key: Path | None, *, story: Path) -> None:
+def _check_receipt(
+    path: Path | None,
+    key: Path | None,
+    *,
+    story: Path,
+) -> None:
     """Check where a receipt is to be stored, before anything is done."""
     check_outputs({"--receipt": path}, story=story, key=key)
     if key is not None and path is None:
         raise misuse("signs a receipt: use it with --receipt", "--key")
 
 
-def _write_receipt(path: Path | None, content: bytes, key: Path | None) -> None:
+def _write_receipt(
+    path: Path | None,
+    content: bytes,
+    key: Path | None,
+) -> None:
     """Store the story in *content* as a receipt, if there is a *path* for it."""
     if path is None:
         return

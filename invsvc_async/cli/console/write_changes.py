@@ -105,7 +105,13 @@ class WriteChanges:
             for entry in seen.values()
         }
         do = partial(self._done_by, act, seen)
-        return Change(title=title, will=will, button=button, now=now, do=do)
+        return Change(
+            title=title,
+            will=will,
+            button=button,
+            now=now,
+            do=do,
+        )
 
     async def _done_by(
         self, act: Callable[[Entries, Seen], Awaitable[str]], seen: Seen
@@ -221,7 +227,11 @@ async def _dropped(entries: Entries, seen: Seen) -> str:
     return with_left(f"{counted(many, 'write')} dropped.", len(seen) - many)
 
 
-async def _resolved(finding: Resolution, entries: Entries, seen: Seen) -> str:
+async def _resolved(
+    finding: Resolution,
+    entries: Entries,
+    seen: Seen,
+) -> str:
     """Store a person's finding about the only write in *seen*."""
     [(name, before)] = seen.items()
     key = entries.key_of(before)

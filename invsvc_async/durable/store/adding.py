@@ -49,7 +49,10 @@ def numbers(many: int) -> Script[list[int]]:
 
 
 def add(
-    entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]
+    entries: Sequence[Entry],
+    commons: Mapping[int, str],
+    *,
+    ours: set[int],
 ) -> Script[dict[str, KnownEntry]]:
     """
     Insert new *entries* in their order; return what is known under their keys, by key.

@@ -135,7 +135,13 @@ def entry_of_row(row: Sequence[Cell]) -> tuple[Entry, str]:
     named = dict(zip(FIELDS, fields, strict=True))
     others = json.loads(more or "{}")
     noted = _taken_out_of(others)
-    entry = Entry(state=State.TO_DO, lane=ONLY_LANE, noted=noted, **named, **others)
+    entry = Entry(
+        state=State.TO_DO,
+        lane=ONLY_LANE,
+        noted=noted,
+        **named,
+        **others,
+    )
     return entry, common
 
 

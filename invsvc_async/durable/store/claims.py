@@ -94,7 +94,9 @@ class ToClaim(NamedTuple):
 
 
 async def claim(
-    store: Store, lane: OwnedLane, given: Sequence[ToClaim]
+    store: Store,
+    lane: OwnedLane,
+    given: Sequence[ToClaim],
 ) -> dict[str, Claim]:
     """
     Insert new entries in *lane*, unless their keys have entries; return the claims by key.
@@ -114,7 +116,9 @@ async def claim(
 
 
 async def _claim_in_database(
-    store: PostgresStore, lane: OwnedLane, given: Sequence[ToClaim]
+    store: PostgresStore,
+    lane: OwnedLane,
+    given: Sequence[ToClaim],
 ) -> dict[str, Claim]:
     rows = [(*written_of(entry), taker) for entry, taker in given]
     await store.store_commons()
@@ -171,7 +175,11 @@ async def is_owned(store: Store, lane: OwnedLane) -> bool:
 # --- looking
 
 
-async def look(store: Store, key: str, mine: str | None = None) -> Seen | None:
+async def look(
+    store: Store,
+    key: str,
+    mine: str | None = None,
+) -> Seen | None:
     """
     Return the entry of *key* as it is now; ``None`` if there is none.
 
@@ -213,7 +221,12 @@ def _seen_in(row: Sequence[Cell], mine: str | None) -> Seen:
 # --- taking over, and releasing
 
 
-async def take(store: Store, entry: Entry, mine: OwnedLane, to: int) -> Taken | None:
+async def take(
+    store: Store,
+    entry: Entry,
+    mine: OwnedLane,
+    to: int,
+) -> Taken | None:
     """
     Move *entry*, as it was seen, to the lane *to*: that of this process, or ``FREED``, for any run.
 
@@ -227,7 +240,10 @@ async def take(store: Store, entry: Entry, mine: OwnedLane, to: int) -> Taken | 
 
 
 def _take(
-    entry: Entry, to: int, mine: OwnedLane, silence: float
+    entry: Entry,
+    to: int,
+    mine: OwnedLane,
+    silence: float,
 ) -> Script[Taken | None]:
     seq, before = entry.seq, entry.lane
     yield from check_owned(mine)
@@ -252,7 +268,12 @@ def _take(
     return Taken(is_gone=is_gone)
 
 
-async def reopen_seen(store: Store, entry: Entry, state: State, lane: int) -> bool:
+async def reopen_seen(
+    store: Store,
+    entry: Entry,
+    state: State,
+    lane: int,
+) -> bool:
     """
     Reopen *entry*, which is done, in *state* and *lane*, for the next run of its key.
 
@@ -265,14 +286,23 @@ async def reopen_seen(store: Store, entry: Entry, state: State, lane: int) -> bo
     return await store.run(partial(_reopen_seen, entry, state, lane, store.silence))
 
 
-def _reopen_seen(entry: Entry, state: State, lane: int, silence: float) -> Script[bool]:
+def _reopen_seen(
+    entry: Entry,
+    state: State,
+    lane: int,
+    silence: float,
+) -> Script[bool]:
     yield from check_alone(entry, state, silence)
     values = entry.seq, entry.verdict, entry.done_at, int(state), lane
     return bool((yield key_sql.REOPEN_SEEN, values))
 
 
 async def release(
-    store: Store, key: str, lane: OwnedLane, *, is_unsent: bool = False
+    store: Store,
+    key: str,
+    lane: OwnedLane,
+    *,
+    is_unsent: bool = False,
 ) -> None:
     """
     Release the open entry of *key* for any run, if *lane* still has it and belongs to this process.
@@ -283,7 +313,12 @@ async def release(
     await store.rows(text, key, lane.number, lane.token)
 
 
-async def note_digest(store: Store, seq: int, lane: OwnedLane, digest: str) -> None:
+async def note_digest(
+    store: Store,
+    seq: int,
+    lane: OwnedLane,
+    digest: str,
+) -> None:
     """
     Store the *digest* of another body, with which an open entry in *lane* is done anew.
 
@@ -293,7 +328,11 @@ async def note_digest(store: Store, seq: int, lane: OwnedLane, digest: str) -> N
     await store.run(partial(_note_digest, seq, lane, digest))
 
 
-def _note_digest(seq: int, lane: OwnedLane, digest: str) -> Script[None]:
+def _note_digest(
+    seq: int,
+    lane: OwnedLane,
+    digest: str,
+) -> Script[None]:
     yield from check_owned(lane)
     yield key_sql.NOTE_DIGEST, (seq, lane.number, digest)
 

@@ -33,7 +33,10 @@ class Dropped(NamedTuple):
 
 
 def may_drop(
-    key: str, *, done: bool = True, seen: Entry | None = None
+    key: str,
+    *,
+    done: bool = True,
+    seen: Entry | None = None,
 ) -> Script[Entry | None]:
     """
     Lock the entry of *key*, and return it; return ``None`` if the entry must not be deleted.
@@ -59,7 +62,11 @@ def may_drop(
 
 
 def drop(
-    key: str, tried: list[Dropped], *, done: bool, seen: Entry | None = None
+    key: str,
+    tried: list[Dropped],
+    *,
+    done: bool,
+    seen: Entry | None = None,
 ) -> Script[Dropped | None]:
     """
     Delete the entry of *key* if ``may_drop`` allows it; return ``None`` if not.
@@ -89,7 +96,12 @@ def drop(
 
 
 async def old_entries(
-    store: Store, before: int, after: int, last: int, *, unacknowledged: bool
+    store: Store,
+    before: int,
+    after: int,
+    last: int,
+    *,
+    unacknowledged: bool,
 ) -> list[tuple[int, str]]:
     """
     Return numbers and keys of the entries that may be pruned, *after* a number, up to the *last*.

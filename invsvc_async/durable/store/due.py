@@ -114,7 +114,9 @@ def _still_owned(lanes: Collection[OwnedLane]) -> Script[set[int]]:
 
 
 async def move_aside(
-    store: Store, behind: Sequence[int], lanes: Collection[OwnedLane]
+    store: Store,
+    behind: Sequence[int],
+    lanes: Collection[OwnedLane],
 ) -> None:
     """Move aside the entries of *lanes* that are still *behind* entries that wait for their time."""
     await store.run(partial(_move_aside, behind, lanes))
@@ -145,7 +147,11 @@ def note_times(new: Sequence[Entry]) -> Script[None]:
         yield entry_sql.NOTE_TIMES, (times,)
 
 
-async def first(store: Store, lanes: int, limit: int) -> list[Entry]:
+async def first(
+    store: Store,
+    lanes: int,
+    limit: int,
+) -> list[Entry]:
     """Return the first entries that are aside, in the store with so many *lanes*."""
     return await store.entries(entry_sql.FIRST_WAITING, _all_aside(lanes), limit)
 

@@ -148,7 +148,11 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn
         yield from note_times(taken)
     before = min(numbers) - 1 if numbers else None
     has_times = any(row.not_before is not None for row in taken)
-    return TakenIn(many=len(taken), before=before, has_times=has_times)
+    return TakenIn(
+        many=len(taken),
+        before=before,
+        has_times=has_times,
+    )
 
 
 def _placed(row: Entry) -> Entry:

@@ -42,7 +42,12 @@ class Facts:
         return value
 
     async def check_client(
-        self, core: ClientCore, what: str, *, same_mode: bool, reading: bool = False
+        self,
+        core: ClientCore,
+        what: str,
+        *,
+        same_mode: bool,
+        reading: bool = False,
     ) -> None:
         """
         Check that the store was begun with the base URL and credential of *core*.

@@ -96,7 +96,11 @@ async def close_of_dead(store: Store, before: float) -> int:
     return await store.run(script)
 
 
-async def is_undecided(store: Store, since: float, name: str) -> bool:
+async def is_undecided(
+    store: Store,
+    since: float,
+    name: str,
+) -> bool:
     """
     Return whether another process than *name*, silent *since* a time of the store's clock (s), may be gone.
 

@@ -139,7 +139,9 @@ def end_lane(number: int, token: str) -> Script[None]:
 
 
 def has_other_living_owner(
-    owner: str | None, mine: str | None, silence: float
+    owner: str | None,
+    mine: str | None,
+    silence: float,
 ) -> Script[bool]:
     """Return whether *owner*, a token, is of a living process, and is not *mine*, that of this process."""
     if owner is None or owner == mine:
@@ -148,7 +150,9 @@ def has_other_living_owner(
 
 
 async def move_entries(
-    store: Store, taken: Sequence[TakenLane], to: OwnedLane
+    store: Store,
+    taken: Sequence[TakenLane],
+    to: OwnedLane,
 ) -> dict[str, bool]:
     """
     Move the entries of the *taken* lanes to the lane *to*, and delete those lanes.

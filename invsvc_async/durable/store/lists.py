@@ -69,7 +69,11 @@ async def first_open(store: Store, limit: int) -> list[Entry]:
     return await store.entries(entry_sql.FIRST_OPEN, limit)
 
 
-async def first(store: Store, chosen: Chosen, limit: int) -> list[Entry]:
+async def first(
+    store: Store,
+    chosen: Chosen,
+    limit: int,
+) -> list[Entry]:
     """Return the first of the *chosen* entries."""
     where, texts = _condition_of(chosen, store)
     return await store.entries(entry_sql.first_of(where), limit, *texts)
@@ -105,19 +109,30 @@ async def counts(store: Store) -> Sequence[Cell]:
 
 
 async def done(
-    store: Store, verdict: Verdict | None, after: int, limit: int
+    store: Store,
+    verdict: Verdict | None,
+    after: int,
+    limit: int,
 ) -> list[Entry]:
     """Return the next entries *after* a number that are done, with *verdict*, or any."""
     return await store.entries(entry_sql.done_after(verdict), after, limit)
 
 
-async def latest(store: Store, verdict: Verdict, limit: int) -> list[Entry]:
+async def latest(
+    store: Store,
+    verdict: Verdict,
+    limit: int,
+) -> list[Entry]:
     """Return the last entries with *verdict*, which is not APPLIED, the last one first."""
     return await store.entries(entry_sql.latest_of(verdict), limit)
 
 
 async def of_verdict(
-    store: Store, verdict: str, after: int, last: int, limit: int
+    store: Store,
+    verdict: str,
+    after: int,
+    last: int,
+    limit: int,
 ) -> list[tuple[int, str]]:
     """Return numbers and keys of the next entries with *verdict*, *after* a number, up to the *last*."""
     rows = await store.rows(entry_sql.NUMBERS_OF_VERDICT, verdict, after, last, limit)
@@ -129,7 +144,11 @@ async def last_number(store: Store) -> int:
     return int((await store.rows(entry_sql.LAST_NUMBER))[0][0])
 
 
-async def end_of_part(store: Store, after: int, size: int) -> int | None:
+async def end_of_part(
+    store: Store,
+    after: int,
+    size: int,
+) -> int | None:
     """Return the number of the last of the next *size* entries *after* a number; ``None``: there is none."""
     last: int | None = (await store.rows(entry_sql.END_OF_PART, after, size))[0][0]
     return last

@@ -94,7 +94,12 @@ def living_members(silence: float) -> Script[list[str]]:
     return [f"pid {each.get('pid', '?')} on {each.get('host', '?')}" for each in said]
 
 
-def show(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[LifeSigns]:
+def show(
+    name: str,
+    silence: float,
+    tokens: list[str],
+    sign: Sign,
+) -> Script[LifeSigns]:
     """Store a sign of life of *name*; return which *tokens* own lanes, and what other processes do."""
     yield (
         store_sql.SIGN_OF_LIFE_WITH_STATUS,
@@ -106,7 +111,12 @@ def show(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[Lif
     return LifeSigns({owner for (owner,) in mine}, max(members, 1), hungry, ahead)
 
 
-async def make_old(store: Store, name: str, seen: float, silence: float) -> None:
+async def make_old(
+    store: Store,
+    name: str,
+    seen: float,
+    silence: float,
+) -> None:
     """
     Make the last sign of life of *name* older, so that it is *silence* s old.
 
@@ -120,7 +130,11 @@ async def forget_the_dead(store: Store) -> None:
     await store.rows(store_sql.DELETE_LONG_DEAD, store.silence)
 
 
-async def note_end(store: Store, name: str, status: str | None) -> None:
+async def note_end(
+    store: Store,
+    name: str,
+    status: str | None,
+) -> None:
     """Note that the process *name* has ended, with *status*; delete it if it has never given one before."""
     await store.rows(store_sql.DELETE_MEMBER_WITHOUT_STATUS, name)
     await store.rows(store_sql.END_MEMBER, name, status)

@@ -75,7 +75,11 @@ def _opening(kind: str, lanes: int, **how: bool) -> Opening:
         # Each process makes a lane of its own, and nobody is asked about a copy.
         return Opening(kind, lanes=0, run_by=None, **how)
     return Opening(
-        kind, lanes=lanes, counted=kind == "batch", run_by=f"the {kind}", **how
+        kind,
+        lanes=lanes,
+        counted=kind == "batch",
+        run_by=f"the {kind}",
+        **how,
     )
 
 

@@ -110,7 +110,12 @@ class Turn(Enum):
 
 
 async def ahead_of(
-    store: Store, thing: str, place: int, after: int, own: int, waits_for: WaitsFor
+    store: Store,
+    thing: str,
+    place: int,
+    after: int,
+    own: int,
+    waits_for: WaitsFor,
 ) -> Ahead:
     """
     Return the first write that the entry *own* of *thing*, at *place*, waits for.
@@ -133,7 +138,11 @@ async def ahead_of(
     )
 
 
-async def unknown_beside(store: Store, thing: str, own: int) -> list[UnknownVerdict]:
+async def unknown_beside(
+    store: Store,
+    thing: str,
+    own: int,
+) -> list[UnknownVerdict]:
     """Return the verdicts UNKNOWN of the writes to *thing*, but for the one with the number *own*."""
     return [
         UnknownVerdict(*row)
@@ -157,12 +166,20 @@ async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
     return dict(await in_parts(partial(store.rows, key_sql.IN_FLIGHT), things))
 
 
-async def keys_before(store: Store, thing: str | None, place: int) -> list[str]:
+async def keys_before(
+    store: Store,
+    thing: str | None,
+    place: int,
+) -> list[str]:
     """Return the keys of the first writes to *thing* before *place* that are not done."""
     return [key for (key,) in await store.rows(key_sql.KEYS_BEFORE, thing, place)]
 
 
-async def is_overtaken(store: Store, thing: str, place: int) -> bool:
+async def is_overtaken(
+    store: Store,
+    thing: str,
+    place: int,
+) -> bool:
     """Return whether a write to *thing* that is later than *place* was sent."""
     [(found,)] = await store.rows(key_sql.OVERTAKEN, thing, place)
     return bool(found)
@@ -217,7 +234,10 @@ def _begin(
 
 
 def _turn_of(
-    entry: Entry, silence: float, passed: Sequence[int], waits_for: WaitsFor
+    entry: Entry,
+    silence: float,
+    passed: Sequence[int],
+    waits_for: WaitsFor,
 ) -> Script[Turn]:
     """Find whether *entry* may be sent, by the other writes to its thing."""
     if waits_for is WaitsFor.EARLIER:
@@ -231,7 +251,11 @@ def _turn_of(
     return Turn.BEGUN
 
 
-def check_alone(entry: Entry, state: State, silence: float) -> Script[None]:
+def check_alone(
+    entry: Entry,
+    state: State,
+    silence: float,
+) -> Script[None]:
     """
     Check that *entry* may be acquired in *state*.
 

@@ -145,7 +145,11 @@ class PostgresStore(Pool):
             raise
 
     async def _prepare(
-        self, connection: Connection, *, core: ClientCore | None, same_mode: bool
+        self,
+        connection: Connection,
+        *,
+        core: ClientCore | None,
+        same_mode: bool,
     ) -> None:
         prefix = self.schemas.prefix
         await connection.execute(_LOCK_NAME, prefix)
@@ -387,7 +391,10 @@ class PostgresStore(Pool):
         return made
 
     async def open_in(
-        self, places: Mapping[int, int], held: Sequence[int], each: int
+        self,
+        places: Mapping[int, int],
+        held: Sequence[int],
+        each: int,
     ) -> list[Entry]:
         """
         Return up to *each* entries of a lane that are not done, in their order, without the entries *held*.
@@ -447,7 +454,10 @@ class PostgresStore(Pool):
     # --- storing
 
     def put(
-        self, entry: Entry, lane: OwnedLane, left: Left | None = None
+        self,
+        entry: Entry,
+        lane: OwnedLane,
+        left: Left | None = None,
     ) -> asyncio.Future[None]:
         """Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

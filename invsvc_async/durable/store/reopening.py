@@ -76,7 +76,10 @@ def _without(keys: Sequence[str], reopened: Sequence[Reopened]) -> list[str]:
 
 
 def _reopen(
-    keys: Sequence[str], verdicts: Sequence[str], *, newest: bool
+    keys: Sequence[str],
+    verdicts: Sequence[str],
+    *,
+    newest: bool,
 ) -> Script[dict[int, Reopened]]:
     rows = yield entry_sql.LOCK_REOPENABLE, (keys, verdicts)
     if not rows:

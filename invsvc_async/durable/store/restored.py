@@ -81,7 +81,11 @@ class Mark(msgspec.Struct, kw_only=True):
 
 _mark_in = msgspec.json.Decoder(Mark).decode
 _encode = msgspec.json.Encoder().encode
-NOT_RESTORED: Final = Mark(through=0, since=None, is_open=False)
+NOT_RESTORED: Final = Mark(
+    through=0,
+    since=None,
+    is_open=False,
+)
 
 
 def marked() -> Script[Mark]:

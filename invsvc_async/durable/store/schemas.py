@@ -37,14 +37,27 @@ class StoreSchemas:
     *where* names the database in errors; the store is created if *creates*.
     """
 
-    def __init__(self, how: Opening, called: str, where: str, *, creates: bool) -> None:
+    def __init__(
+        self,
+        how: Opening,
+        called: str,
+        where: str,
+        *,
+        creates: bool,
+    ) -> None:
         self._how = how
         self.called: str = called
         self.prefix: str = f"invoicing_{how.kind}_{called}"  # of their names
         self._where = where
         self._creates = creates
 
-    def choose(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str]:
+    def choose(
+        self,
+        base_url: str,
+        mine: str,
+        *,
+        same_mode: bool,
+    ) -> Script[str]:
         """
         Return the schema of *base_url* and a credential, which may have to be created.
 
@@ -60,7 +73,13 @@ class StoreSchemas:
             yield from self._check_may_create()
         return found or self._schema_of(base_url, mine)
 
-    def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
+    def find(
+        self,
+        base_url: str,
+        mine: str,
+        *,
+        same_mode: bool,
+    ) -> Script[str | None]:
         """
         Return the schema of *base_url* and the credential *mine*; ``None`` if the caller has to create it.
 
@@ -160,7 +179,11 @@ class StoreSchemas:
                 yield statement
 
     def _known(
-        self, base_url: str, mine: str, *, same_mode: bool
+        self,
+        base_url: str,
+        mine: str,
+        *,
+        same_mode: bool,
     ) -> Script[str | None]:
         """Return the schema of *base_url* and *mine* as ``find`` does, among those that the role may read."""
         own = self._schema_of(base_url, mine)

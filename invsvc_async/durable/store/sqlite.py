@@ -194,7 +194,10 @@ class SqliteStore:
         return found
 
     def put(
-        self, entry: Entry, lane: OwnedLane, left: Left | None = None
+        self,
+        entry: Entry,
+        lane: OwnedLane,
+        left: Left | None = None,
     ) -> asyncio.Future[None]:
         """Store *entry* together with others; the future completes once it is on the disk."""
         return self._open_writer.store(Put(entry, lane, left))
@@ -212,7 +215,10 @@ class SqliteStore:
         """Do nothing: what is pending is stored before what is requested next."""
 
     async def open_in(
-        self, places: Mapping[int, int], held: Sequence[int], each: int
+        self,
+        places: Mapping[int, int],
+        held: Sequence[int],
+        each: int,
     ) -> list[Entry]:
         """
         Return up to *each* entries that are not done, in their order, without the entries *held*.

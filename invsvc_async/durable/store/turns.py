@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 _MORE_LOOKED_AT: Final = 200  # of a team: some wait for others, or are in other lanes
 
 
-async def teams_after(store: Store, team: str | None, most: int) -> list[str]:
+async def teams_after(
+    store: Store,
+    team: str | None,
+    most: int,
+) -> list[str]:
     """Return up to *most* teams of writes that are not done: those after *team*, then from the first on."""
     found: list[str] = []
     if team is not None:
@@ -39,7 +43,12 @@ async def teams_after(store: Store, team: str | None, most: int) -> list[str]:
     return [*dict.fromkeys(found)]
 
 
-async def _teams(store: Store, text: str, team: str, most: int) -> list[str]:
+async def _teams(
+    store: Store,
+    text: str,
+    team: str,
+    most: int,
+) -> list[str]:
     return [found for (found,) in await store.rows(text, team, most)]
 
 

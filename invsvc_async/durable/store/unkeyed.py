@@ -13,13 +13,22 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.opening import Store
 
 
-async def entries_of(store: Store, keys: Sequence[str], *, done: bool) -> list[Entry]:
+async def entries_of(
+    store: Store,
+    keys: Sequence[str],
+    *,
+    done: bool,
+) -> list[Entry]:
     """Return the entries of *keys*, oldest first: those that are done, or those that are not."""
     where = entry_sql.DONE_OF_KEYS if done else entry_sql.UNFINISHED_OF_KEYS
     return await store.entries(where, keys)
 
 
-async def remove(store: Store, keys: Sequence[str], lanes: Sequence[int]) -> None:
+async def remove(
+    store: Store,
+    keys: Sequence[str],
+    lanes: Sequence[int],
+) -> None:
     """
     Delete the entries of *keys*, unless they are in other lanes than *lanes* by now.
 

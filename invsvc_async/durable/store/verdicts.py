@@ -49,19 +49,31 @@ async def keeps(store: Store, taker: str, seq: int) -> bool:
     return bool(await store.run(script))
 
 
-async def free(store: Store, seqs: Sequence[int], name: str) -> None:
+async def free(
+    store: Store,
+    seqs: Sequence[int],
+    name: str,
+) -> None:
     """Release the verdicts *seqs* that the process *name* has, for any taker."""
     for some in slices(seqs, _AT_ONCE):
         await store.rows(entry_sql.RELEASE_VERDICTS, some, name)
 
 
-async def acknowledge(store: Store, seqs: Sequence[int], taker: str) -> None:
+async def acknowledge(
+    store: Store,
+    seqs: Sequence[int],
+    taker: str,
+) -> None:
     """Note that the verdicts *seqs*, which *taker* has, need not be given again."""
     for some in slices(seqs, _AT_ONCE):
         await store.rows(entry_sql.ACKNOWLEDGE, some, taker)
 
 
-async def note_secret_lost(store: Store, before: Entry, after: Entry) -> None:
+async def note_secret_lost(
+    store: Store,
+    before: Entry,
+    after: Entry,
+) -> None:
     """
     Store in a batch that a secret is lost: outcome and flags of *after*, an entry that was as *before*.
 
@@ -94,7 +106,11 @@ async def count_untold(store: Store, most: int) -> int:
     return int((await store.rows(text, most))[0][0])
 
 
-def take_verdicts(taker: str, silence: float, limit: int) -> Script[list[int]]:
+def take_verdicts(
+    taker: str,
+    silence: float,
+    limit: int,
+) -> Script[list[int]]:
     """
     Assign verdicts to *taker*; return the numbers of their entries.
 
@@ -112,7 +128,11 @@ def take_verdicts(taker: str, silence: float, limit: int) -> Script[list[int]]:
     return seqs
 
 
-def keep_verdicts(taker: str, silence: float, seqs: Sequence[int]) -> Script[set[int]]:
+def keep_verdicts(
+    taker: str,
+    silence: float,
+    seqs: Sequence[int],
+) -> Script[set[int]]:
     """Note that the process of *taker* lives; return the verdicts among *seqs* that nobody else has taken."""
     yield store_sql.SIGN_OF_LIFE, (member_of(taker), silence)
     # The lock waits for those who are about to take them.

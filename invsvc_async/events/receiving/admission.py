@@ -108,7 +108,11 @@ class Receipt:
     headers: Mapping[str, str] = _NO_HEADERS
 
 
-def unavailable(what: str, failure: Exception, event: Event | None = None) -> Receipt:
+def unavailable(
+    what: str,
+    failure: Exception,
+    event: Event | None = None,
+) -> Receipt:
     """Return the answer that makes the sender come back, because *what* failed."""
     _log.error("%s failed: %s", what, type(failure).__name__, exc_info=failure)
     return Receipt(503, "unavailable", event, headers=COME_BACK)
@@ -192,7 +196,10 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
 
 
 def _judge_malformed(
-    error: MalformedEventError, proof: Credential | None, *, has_body: bool
+    error: MalformedEventError,
+    proof: Credential | None,
+    *,
+    has_body: bool,
 ) -> Verdict:
     """Classify a malformed delivery; *proof* authenticates the body."""
     if proof is None:
@@ -204,7 +211,11 @@ def _judge_malformed(
 
 
 def judge_head(
-    trust: Trust, head: Head, now: float, *, takes_tests: bool
+    trust: Trust,
+    head: Head,
+    now: float,
+    *,
+    takes_tests: bool,
 ) -> Receipt | None:
     """
     Return the answer to a delivery that no body can change, or ``None`` if the body has to be read.
@@ -236,7 +247,11 @@ def judge_head(
     return Receipt(401, "refused", error=unauthenticated(trust.shared_headers))
 
 
-def check_age(event: Event, now: float, max_age: float | None) -> Receipt | None:
+def check_age(
+    event: Event,
+    now: float,
+    max_age: float | None,
+) -> Receipt | None:
     """
     Return the refusal of a signed event that is older than *max_age* seconds at *now*, s since the epoch.
 
@@ -258,7 +273,11 @@ def check_age(event: Event, now: float, max_age: float | None) -> Receipt | None
     return Receipt(401, "refused", event, error)
 
 
-def retired_match(trust: Trust, arrival: Arrival, now: float) -> Credential | None:
+def retired_match(
+    trust: Trust,
+    arrival: Arrival,
+    now: float,
+) -> Credential | None:
     """Return what would have authenticated a refused delivery, if it were not retired."""
     keys = tuple(_retired(trust.keys, now))
     shared = tuple(_retired(trust.shared_headers, now))

@@ -188,7 +188,11 @@ class BodyRoom:
             return whole
 
 
-async def read_body(chunks: AsyncIterable[bytes], arriving: Body, largest: int) -> bool:
+async def read_body(
+    chunks: AsyncIterable[bytes],
+    arriving: Body,
+    largest: int,
+) -> bool:
     """
     Read *chunks* into the body *arriving*, until it is whole or has more than *largest* bytes.
 

@@ -164,7 +164,9 @@ class CatchUp:
         invoices = self._client.invoices
         for walk in (invoices.egress, invoices.payment_complements):
             listed = walk(
-                limit=_PAGE, created_after=self._since, created_before=self._until
+                limit=_PAGE,
+                created_after=self._since,
+                created_before=self._until,
             )
             async for page in listed.by_page():
                 yield page
@@ -232,7 +234,9 @@ def wanted_of(has_for: Callable[[str], bool]) -> list[str]:
 
 
 def _checked_times(
-    since: datetime | date | int, until: datetime | date | int | None, now: float
+    since: datetime | date | int,
+    until: datetime | date | int | None,
+    now: float,
 ) -> tuple[datetime, datetime]:
     """Return both times in UTC; *until* is by default a little before *now*, in s since the epoch."""
     problems: list[str] = []

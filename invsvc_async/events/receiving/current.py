@@ -96,7 +96,10 @@ def _unreadable(event: Event, why: str) -> MalformedEventError:
 
 
 async def _read(
-    client: Client, uuid: str, filters: dict[str, Any], kind: object
+    client: Client,
+    uuid: str,
+    filters: dict[str, Any],
+    kind: object,
 ) -> Invoice | Gone:
     """Look the invoice up in the list for its *kind*, P or E; for any other kind in both lists."""
     lists: list[AsyncIterable[Invoice]] = []

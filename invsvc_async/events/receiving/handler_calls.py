@@ -30,14 +30,22 @@ class HandlerCalls:
     """
 
     def __init__(
-        self, current: Current, tally: Tally, around: Callable[[], Around | None]
+        self,
+        current: Current,
+        tally: Tally,
+        around: Callable[[], Around | None],
     ) -> None:
         self._current = current
         self._tally = tally
         self._around = around
         self.middleware: list[Middleware] = []
 
-    async def handle(self, handler: Handler, event: Event, attempt: int) -> None:
+    async def handle(
+        self,
+        handler: Handler,
+        event: Event,
+        attempt: int,
+    ) -> None:
         """Call a handler within the middleware, the first registered outermost."""
         loop = asyncio.get_running_loop()
         failure = None

@@ -34,13 +34,23 @@ T = TypeVar("T")
 _LONGEST = 1e9  # s, 31 years: an endless lease would outlive its process, and the event would wait for ever
 
 
-def check_valid(name: str, value: object, use: str, *, fits: bool) -> None:
+def check_valid(
+    name: str,
+    value: object,
+    use: str,
+    *,
+    fits: bool,
+) -> None:
     """Raise ``ConfigurationError`` unless *value*, of the argument *name*, *fits*; *use* says what does."""
     if not fits:
         raise ConfigurationError(f"{name}: {value!r} is not valid. Use {use}.")
 
 
-def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
+def _positive(
+    _: object,
+    field: attrs.Attribute[float],
+    seconds: float,
+) -> None:
     """Validate a time of a policy."""
     fits = isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST
     check_valid(
@@ -51,7 +61,11 @@ def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
     )
 
 
-def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
+def _at_least_one(
+    _: object,
+    field: attrs.Attribute[int],
+    number: int,
+) -> None:
     """Validate a number of a policy."""
     fits = isinstance(number, int) and number >= 1
     check_valid(field.name, number, "a whole number, at least 1", fits=fits)
@@ -271,7 +285,12 @@ def check_async(handler: object) -> None:
         )
 
 
-def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> None:
+def check_options(
+    types: Sequence[object],
+    options: Options,
+    *,
+    fetch: bool,
+) -> None:
     """Raise ``ConfigurationError`` if an argument of ``Receiver.on`` is not valid."""
     for unknown in options.keys() - HandlerOptions.__annotations__:
         raise TypeError(f"on() got an unexpected keyword argument {unknown!r}")
@@ -341,7 +360,11 @@ class Handlers:
     """The handlers of a receiver, by name; *policy* is for handlers without options of their own."""
 
     def __init__(
-        self, policy: InboxPolicy, store: Store, *, stored_first: bool
+        self,
+        policy: InboxPolicy,
+        store: Store,
+        *,
+        stored_first: bool,
     ) -> None:
         self.policy: Final = policy
         # if it knows handlers
@@ -351,7 +374,12 @@ class Handlers:
         self._by_type: dict[str, _OfType] = {}
 
     def add(
-        self, function: Function, types: Sequence[str], options: Options, *, fetch: bool
+        self,
+        function: Function,
+        types: Sequence[str],
+        options: Options,
+        *,
+        fetch: bool,
     ) -> None:
         """Register a handler, or more types of one that has the same *options*, as HandlerOptions."""
         check_async(function)
@@ -374,7 +402,12 @@ class Handlers:
         self._by_type.clear()
 
     def _handler_of(
-        self, function: Function, types: Sequence[str], options: Options, *, fetch: bool
+        self,
+        function: Function,
+        types: Sequence[str],
+        options: Options,
+        *,
+        fetch: bool,
     ) -> Handler:
         """Return a handler with *options*.  Without a name there, the function's name is the handler's."""
         name = str(getattr(function, "__name__", type(function).__name__))
@@ -389,7 +422,11 @@ class Handlers:
                 of_policy[option] = value
         policy = attrs.evolve(self.policy, **of_policy)
         return Handler(
-            function=function, types=frozenset(types), fetch=fetch, policy=policy, **own
+            function=function,
+            types=frozenset(types),
+            fetch=fetch,
+            policy=policy,
+            **own,
         )
 
     def matching(self, event: Event) -> Sequence[Handler]:
@@ -454,7 +491,11 @@ class Handlers:
         if key is None:
             return []
         given = Delivery(
-            key=None, type=event.type, body=None, handler=handler.name, ordering_key=key
+            key=None,
+            type=event.type,
+            body=None,
+            handler=handler.name,
+            ordering_key=key,
         )
         return [given]
 

@@ -46,7 +46,10 @@ class HandlingResults:
         self._random = random
 
     async def succeeded(
-        self, entry: Entry, end: float, event: Event | None = None
+        self,
+        entry: Entry,
+        end: float,
+        event: Event | None = None,
     ) -> None:
         """
         Store that *entry* is handled, whose lease lasts until the loop's time *end*.
@@ -63,7 +66,12 @@ class HandlingResults:
                 name_of(entry),
             )
 
-    async def failed(self, entry: Entry, error: Exception, end: float) -> None:
+    async def failed(
+        self,
+        entry: Entry,
+        error: Exception,
+        end: float,
+    ) -> None:
         """Store that handling failed, for a retry or as a dead letter; the lease lasts until *end*."""
         policy = self._handlers.policy_of(entry)
         is_unread = isinstance(error, MalformedEventError)
@@ -77,7 +85,12 @@ class HandlingResults:
         _log.warning("Handling %s; trying again in %.1f s", what, delay, exc_info=error)
         await _stored(lambda: self._store.release(entry, delay=delay), end)
 
-    async def bury(self, entry: Entry, reason: str, end: float) -> None:
+    async def bury(
+        self,
+        entry: Entry,
+        reason: str,
+        end: float,
+    ) -> None:
         """Store that *entry* is a dead letter, for *reason*; the lease lasts until *end*."""
         whose = f" of {entry.handler}" if entry.handler else ""
         _log.error("Event %s is a dead letter%s: %s", name_of(entry), whose, reason)

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 async def health_of(
-    store: Store, worker: InboxWorker, tally: Tally, *, within: float, behind: float
+    store: Store,
+    worker: InboxWorker,
+    tally: Tally,
+    *,
+    within: float,
+    behind: float,
 ) -> Health:
     """Return the problems, and the backlog of *store*, which has *within* seconds to answer."""
     problems: list[str] = []

@@ -61,7 +61,12 @@ class Judge:
     whether test events are answered, which nothing authenticates.
     """
 
-    def __init__(self, source: TrustSource, tally: Tally, times: AnswerTimes) -> None:
+    def __init__(
+        self,
+        source: TrustSource,
+        tally: Tally,
+        times: AnswerTimes,
+    ) -> None:
         self._source = source
         self._tally = tally
         self._times = times

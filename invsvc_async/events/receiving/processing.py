@@ -83,14 +83,21 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
         return Receipt(200, "unknown", event)
 
     async def _bury(
-        self, until: float, arrival: Arrival, unreadable: Unreadable
+        self,
+        until: float,
+        arrival: Arrival,
+        unreadable: Unreadable,
     ) -> Receipt:
         """
         Store an authentic delivery that cannot be read as a dead letter, for a person to look at.
 
         ``Inline`` does that in both modes, because it stores results before an answer.
         """
-        found = Delivery(key=None, type="", body=arrival.body)
+        found = Delivery(
+            key=None,
+            type="",
+            body=arrival.body,
+        )
         left = until - asyncio.get_running_loop().time()
         return await self.inline.bury(found, unreadable.error, within=left)
 

@@ -387,7 +387,11 @@ class Receiver:
         return handler
 
     async def receive(
-        self, body: bytes, headers: Headers | Head, *, until: float | None = None
+        self,
+        body: bytes,
+        headers: Headers | Head,
+        *,
+        until: float | None = None,
     ) -> Receipt:
         """
         Process one delivery and return the answer.  Raises nothing but ``CancelledError``.
@@ -439,7 +443,10 @@ class Receiver:
         return self.counted(until, receipt)
 
     def counted(
-        self, until: float, receipt: Receipt, now: float | None = None
+        self,
+        until: float,
+        receipt: Receipt,
+        now: float | None = None,
     ) -> Receipt:
         """
         Count and log the answer to a delivery that was to be answered until *until*; return the answer.
@@ -462,7 +469,10 @@ class Receiver:
         return receipt
 
     async def answer(
-        self, method: str, headers: Headers | Head, body: AsyncIterable[bytes] | bytes
+        self,
+        method: str,
+        headers: Headers | Head,
+        body: AsyncIterable[bytes] | bytes,
     ) -> Receipt:
         """
         Process one request in an endpoint of your own, as the ready-made applications do.
@@ -519,7 +529,9 @@ class Receiver:
             content.read_nowait() if is_whole else content.iter_any(),
         )
         return web.Response(
-            status=receipt.status, text=receipt.outcome, headers=receipt.headers or None
+            status=receipt.status,
+            text=receipt.outcome,
+            headers=receipt.headers or None,
         )
 
     @property

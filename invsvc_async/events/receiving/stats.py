@@ -93,7 +93,10 @@ class Observer(Protocol):
         """Count an answer."""
 
     def called(
-        self, handling: Handling, seconds: float, error: BaseException | None
+        self,
+        handling: Handling,
+        seconds: float,
+        error: BaseException | None,
     ) -> None:
         """Count a call of a handler."""
 
@@ -129,7 +132,10 @@ class Tally:
         self.failing: dict[str, tuple[int, str]] = {}
 
     def unavailable(
-        self, what: str, failure: Exception, event: Event | None = None
+        self,
+        what: str,
+        failure: Exception,
+        event: Event | None = None,
     ) -> Receipt:
         """Note the failure of *what*, and return the answer that makes the sender come back."""
         times, _ = self.failing.get(what, (0, ""))
@@ -162,7 +168,10 @@ class Tally:
             _notify(observer.answered, receipt, seconds)
 
     def called(
-        self, handling: Handling, seconds: float, error: BaseException | None
+        self,
+        handling: Handling,
+        seconds: float,
+        error: BaseException | None,
     ) -> None:
         """Count a call of a handler."""
         self._calls += 1

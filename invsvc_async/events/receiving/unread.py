@@ -73,7 +73,11 @@ async def _has_unread(store: Store) -> bool:
     """Search the first ``_PAGES`` pages of dead letters for one that could not be read."""
     after = 0
     for _ in range(_PAGES):
-        letters = await store.events(state="dead", after=after, limit=_PAGE)
+        letters = await store.events(
+            state="dead",
+            after=after,
+            limit=_PAGE,
+        )
         if any(is_unread(letter.reason) for letter in letters):
             return True
         if len(letters) < _PAGE:

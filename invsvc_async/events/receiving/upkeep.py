@@ -27,7 +27,12 @@ _LATE: Final = 0.5  # s by which a look is late if something has blocked the loo
 class InboxUpkeep:
     """Prune the event store now and again, by *policy*, and read its backlog for *tally*."""
 
-    def __init__(self, store: Store, policy: InboxPolicy, tally: Tally) -> None:
+    def __init__(
+        self,
+        store: Store,
+        policy: InboxPolicy,
+        tally: Tally,
+    ) -> None:
         self._store = store
         self._policy = policy
         self._tally = tally

@@ -67,7 +67,11 @@ def cut_off(error: Exception) -> Receipt:
     return Receipt(400, "unreadable")
 
 
-def refuse_by_head(method: str, head: Head, limit: int) -> Receipt | None:
+def refuse_by_head(
+    method: str,
+    head: Head,
+    limit: int,
+) -> Receipt | None:
     """Return the answer to a request that its method, type, coding or length rules out."""
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
@@ -113,7 +117,12 @@ class AsgiApp:
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
 
-    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+    async def __call__(
+        self,
+        scope: _Message,
+        receive: _Receive,
+        send: _Send,
+    ) -> None:
         """Serve one connection."""
         match scope["type"]:
             case "http":
@@ -220,7 +229,9 @@ class SyncReceiver:
         self._stop_at_exit()
         # The thread is stored before its start, for ``stop``: a signal may cut this off.
         self._thread = thread = threading.Thread(
-            target=live, name="invsvc events", daemon=True
+            target=live,
+            name="invsvc events",
+            daemon=True,
         )
         try:
             thread.start()
@@ -271,7 +282,10 @@ class SyncReceiver:
         return self._waited(self._receiver.receive(body, headers), time.monotonic())
 
     def answer(
-        self, method: str, headers: Headers | Head, read: Callable[[int], bytes]
+        self,
+        method: str,
+        headers: Headers | Head,
+        read: Callable[[int], bytes],
     ) -> Receipt:
         """
         Process one request: judge the head, then read the body in pieces, and process the delivery.

@@ -180,7 +180,12 @@ class InboxWorker:
             return 0.0
         return pause
 
-    async def _take_of(self, group: HandlerGroup, limit: int, now: float) -> bool:
+    async def _take_of(
+        self,
+        group: HandlerGroup,
+        limit: int,
+        now: float,
+    ) -> bool:
         """Start at most *limit* events of *group* that are due; return whether there were any."""
         self._watch.note_free(now)
         only: dict[str, Any] = {}
@@ -253,7 +258,10 @@ class InboxWorker:
             await self.results.succeeded(entry, end)
 
     async def _handle(
-        self, entry: Entry, timeout: float, latest: float
+        self,
+        entry: Entry,
+        timeout: float,
+        latest: float,
     ) -> Sequence[Delivery]:
         """
         Call the handler of *entry*, or return the deliveries that the store has to have first.
@@ -269,7 +277,11 @@ class InboxWorker:
         return deliveries
 
     async def _call(
-        self, entry: Entry, event: Event, timeout: float, latest: float
+        self,
+        entry: Entry,
+        event: Event,
+        timeout: float,
+        latest: float,
     ) -> None:
         """Call the handler of *entry* for at most *timeout* seconds, and until the loop's time *latest*."""
         handler = self._handlers.of(entry, event)
@@ -307,7 +319,12 @@ class Inline:
         self._storing: set[asyncio.Task[object]] = set()
 
     def answer(
-        self, until: float, event: Event, handlers: Sequence[Handler], *, once: bool
+        self,
+        until: float,
+        event: Event,
+        handlers: Sequence[Handler],
+        *,
+        once: bool,
     ) -> Awaitable[Receipt]:
         """
         Handle *event* until the loop time *until*; *once*: the service will not send it again.
@@ -393,7 +410,11 @@ class Inline:
         return claiming
 
     async def _call(
-        self, until: float, event: Event, handler: Handler, entry: Entry | None
+        self,
+        until: float,
+        event: Event,
+        handler: Handler,
+        entry: Entry | None,
     ) -> None:
         """
         Call *handler*, unless its ``where`` refuses *event*, for at most its timeout; *entry* is the claim.
@@ -431,7 +452,10 @@ class Inline:
         if isinstance(error, MalformedEventError):  # Sending it again would not help.
             key = key_of(event) if entry is None else entry.key
             found = Delivery(
-                key=key, type=event.type, body=event.raw, handler=handler.name
+                key=key,
+                type=event.type,
+                body=event.raw,
+                handler=handler.name,
             )
             return attrs.evolve(await self.bury(found, error, entry), event=event)
         if entry is not None and _is_retried_here(entry):

@@ -214,7 +214,11 @@ class Store(Protocol):
         ...
 
     async def events(
-        self, *, state: State | None = None, after: int = 0, limit: int = 100
+        self,
+        *,
+        state: State | None = None,
+        after: int = 0,
+        limit: int = 100,
     ) -> Sequence[StoredEvent]:
         """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
         ...
@@ -285,7 +289,11 @@ class HandlerStore(Store, Protocol):
         ...
 
     async def take(
-        self, *, limit: int, lease: float, handlers: Collection[str] | None = None
+        self,
+        *,
+        limit: int,
+        lease: float,
+        handlers: Collection[str] | None = None,
     ) -> Sequence[Entry]:
         """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
         ...
@@ -384,7 +392,9 @@ def open_store(address: str, **settings: Unpack[PostgresSettings]) -> HandlerSto
 
 
 def choose_store(
-    dedupe: Store | str | Path | None, store: Store | str | Path | None, mode: str
+    dedupe: Store | str | Path | None,
+    store: Store | str | Path | None,
+    mode: str,
 ) -> Store:
     """Return the store that the arguments of ``Receiver`` mean; raises ``ConfigurationError``."""
     if dedupe is not None and store is not None:

@@ -66,7 +66,10 @@ class EventRecords:
     """
 
     def __init__(
-        self, capacity: int, clock: Callable[[], float], steady: Callable[[], float]
+        self,
+        capacity: int,
+        clock: Callable[[], float],
+        steady: Callable[[], float],
     ) -> None:
         self._capacity = capacity
         self._clock = clock
@@ -136,7 +139,10 @@ class EventRecords:
             self.forget(record)
 
     def add(
-        self, delivery: Delivery, name: str = "", received: float | None = None
+        self,
+        delivery: Delivery,
+        name: str = "",
+        received: float | None = None,
     ) -> _Record:
         """Store *delivery* as an open record, which is due."""
         if len(self.by_id) >= self._capacity:
@@ -159,7 +165,10 @@ class EventRecords:
         return record
 
     def complete(
-        self, delivery: Delivery, name: str, received: float | None = None
+        self,
+        delivery: Delivery,
+        name: str,
+        received: float | None = None,
     ) -> None:
         """Store a delivery that is new to its handler, or else the body missing in a claim."""
         record = self.by_name.get(name, {}).get(delivery.handler)
@@ -279,7 +288,11 @@ class MemoryStore(CatchUpStore):
         return self._records.lease(record, lease)
 
     async def take(
-        self, *, limit: int, lease: float, handlers: Collection[str] | None = None
+        self,
+        *,
+        limit: int,
+        lease: float,
+        handlers: Collection[str] | None = None,
     ) -> list[Entry]:
         due = [
             one
@@ -354,7 +367,11 @@ class MemoryStore(CatchUpStore):
         return True
 
     async def events(
-        self, *, state: State | None = None, after: int = 0, limit: int = 100
+        self,
+        *,
+        state: State | None = None,
+        after: int = 0,
+        limit: int = 100,
     ) -> list[StoredEvent]:
         records = self._records.by_id.values()
         names = [field.name for field in attrs.fields(StoredEvent)]

@@ -180,7 +180,12 @@ class PostgresEvents:
     *size* limits those of one event loop.
     """
 
-    def __init__(self, dsn: str, size: int, table: EventTable) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        size: int,
+        table: EventTable,
+    ) -> None:
         self._dsn = dsn
         self._size = size
         self._table = table

@@ -187,7 +187,11 @@ class ScriptedStore(CatchUpStore):
 
     @runs("each alone")
     def take(
-        self, *, limit: int, lease: float, handlers: Collection[str] | None = None
+        self,
+        *,
+        limit: int,
+        lease: float,
+        handlers: Collection[str] | None = None,
     ) -> Script[list[Entry]]:
         names = None if handlers is None else sorted(set(handlers))
         if names == []:
@@ -249,7 +253,11 @@ class ScriptedStore(CatchUpStore):
 
     @runs("to read")
     def events(
-        self, *, state: State | None = None, after: int = 0, limit: int = 100
+        self,
+        *,
+        state: State | None = None,
+        after: int = 0,
+        limit: int = 100,
     ) -> Script[list[StoredEvent]]:
         text = statements.events_in(state)
         if state != "handled":
@@ -349,7 +357,12 @@ class ScriptedStore(CatchUpStore):
         return max(times)
 
     @runs("aside")
-    def _prune_some(self, text: str, age: float, rows: int) -> Script[int]:
+    def _prune_some(
+        self,
+        text: str,
+        age: float,
+        rows: int,
+    ) -> Script[int]:
         return len((yield text, (age, rows)))
 
     @runs("each alone")
@@ -416,7 +429,11 @@ def _delay(delivery: Delivery) -> Script[float]:
     return 0.0
 
 
-def _add(delivery: Delivery, key: str, received: float | None = None) -> Script[bool]:
+def _add(
+    delivery: Delivery,
+    key: str,
+    received: float | None = None,
+) -> Script[bool]:
     """Add a delivery, or else store the body that its claim lacks; return whether a row was added."""
     delay = yield from _delay(delivery)
     values = (
@@ -459,7 +476,11 @@ def _add_all(events: Sequence[Sequence[Delivery]]) -> Script[None]:
         yield statements.INSERT_MANY, (rows,)
 
 
-def row_of(delivery: Delivery, key: str, age: float) -> tuple[object, ...]:
+def row_of(
+    delivery: Delivery,
+    key: str,
+    age: float,
+) -> tuple[object, ...]:
     """Return *delivery* as a row of ``PUT``, under *key*; it came *age* seconds before the others."""
     return (
         key,
@@ -472,7 +493,11 @@ def row_of(delivery: Delivery, key: str, age: float) -> tuple[object, ...]:
     )
 
 
-def _made(kind: Callable[..., T], names: Sequence[str], row: _Row) -> T:
+def _made(
+    kind: Callable[..., T],
+    names: Sequence[str],
+    row: _Row,
+) -> T:
     facts = dict(zip(names, row, strict=True))
     return kind(**{**facts, "key": shown_key(facts["key"])})
 

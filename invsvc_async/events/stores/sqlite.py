@@ -120,7 +120,11 @@ class SqliteStore(ScriptedStore):
         dead: float | None = None,
     ) -> int:
         """Delete what was handled longer ago, which would be handled again; the file then shrinks."""
-        pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
+        pruned = await super().prune(
+            older_than=older_than,
+            bodies=bodies,
+            dead=dead,
+        )
         await in_slices(self._shrink_some)
         return pruned
 
@@ -497,7 +501,9 @@ class Upkeep:
         self._due = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, name=f"invsvc upkeep of {name}", daemon=True
+            target=self._run,
+            name=f"invsvc upkeep of {name}",
+            daemon=True,
         )
         self.failure: JournalError | None = None
         """What is wrong with the file, once that is known."""

@@ -154,7 +154,12 @@ _WITHOUT_LOCK: Final = "SELECT CAST($4 AS bigint) AS done"
 
 
 @cache
-def enqueue(schema: str, names: tuple[str, ...], *, is_alone: bool) -> str:
+def enqueue(
+    schema: str,
+    names: tuple[str, ...],
+    *,
+    is_alone: bool,
+) -> str:
     """Return the statement that inserts the columns *names* of a write, which *is_alone* without a thing."""
     # The first four parameters are the channel, what it is told, the lane, and the lock.
     values = (
@@ -532,7 +537,9 @@ def _put(*, counted: bool, has_lefts: bool, is_again: bool) -> str:
 # By whether the store counts, whether writes left something, and whether an earlier try may have stored ends.
 PUT_IN_DATABASE: Final = {
     (counted, has_lefts, is_again): _put(
-        counted=counted, has_lefts=has_lefts, is_again=is_again
+        counted=counted,
+        has_lefts=has_lefts,
+        is_again=is_again,
     )
     for counted, has_lefts, is_again in product((False, True), repeat=3)
 }

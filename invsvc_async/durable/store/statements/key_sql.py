@@ -163,7 +163,13 @@ EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR {_ONE_IS_B
 OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
 
 
-def _comes_before(row: str, *, place: str, own: str, waits_for: str) -> str:
+def _comes_before(
+    row: str,
+    *,
+    place: str,
+    own: str,
+    waits_for: str,
+) -> str:
     """
     Return the condition that the open entry *row* comes before the entry *own* at *place*, to the same thing.
 
