@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import attrs
+import pytest
+
 from invsvc_async import Intent
+from invsvc_async.durable import left_keys
 from invsvc_async.durable.intents import Commons, pack, unpack
 from invsvc_async.reconcile.intent import Scope
 
@@ -15,3 +19,28 @@ def test_empty_baseline_is_not_none():
     )
     commons = Commons()
     assert unpack("a", pack(intent, commons), commons).baseline == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_same"),
+    [
+        ({"nonce": "another"}, True),
+        ({"operation": "webhooks.get"}, False),
+        ({"path": {"id": "x"}}, False),
+        ({"query": {"a": "b"}}, False),
+        ({"has_body": False, "body": None}, False),
+        ({"body": {"count": 2}}, False),
+    ],
+)
+def test_what_makes_another_write(changes, is_same):
+    """Under one key, two intents are of the same write if they ask for the same."""
+    scope = Scope(base_url="https://a.example/v2")
+    one = Intent(
+        key="a",
+        operation="webhooks.update",
+        path={"id": "w"},
+        scope=scope,
+        has_body=True,
+        body={"count": 1},
+    )
+    assert left_keys._is_same_write(one, attrs.evolve(one, **changes)) is is_same

@@ -638,3 +638,10 @@ async def test_intent_of_another_write_under_the_key(service, address):
         ):
             await client.resolve(first.intent, applied=True, **BY)
         assert (await client.outcome_of("k")).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("because", [None, 5, "", "  ", "two\nlines", 1001 * "a"])
+def test_reason_that_is_none(because):
+    """It must be a line of text."""
+    with pytest.raises(InvalidRequestError, match="because: must say"):
+        resolution(True, because, "ann")

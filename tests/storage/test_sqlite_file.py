@@ -216,3 +216,13 @@ def test_check_that_lasts(large, monkeypatch, caplog):
         sqlite_file.check_file(connection, "a file")
     assert len(caplog.messages) > 10
     assert caplog.messages[0] == "a file: is searched for damage, since 0 s"
+
+
+def test_check_that_cannot_read_a_page():
+    """It is no damage if the page could not be loaded for another reason; a fault of the disk is named."""
+    told = [str(sqlite_file._unread("a page", code)) for code in (10, 266, 14)]
+    assert told == [
+        "disk I/O error: a page",
+        "disk I/O error: a page",
+        "it cannot be checked: a page",
+    ]

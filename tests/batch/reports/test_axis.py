@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from invsvc_async.batch.reports import timeline
 from invsvc_async.batch.reports.axis import axis_of
 
 pytestmark = pytest.mark.one_python
 
+DAY = 86_400_000  # ms
 TIMES = st.lists(st.integers(-50, 1_050), max_size=8).map(
     lambda times: [*zip(sorted(times)[::2], sorted(times)[1::2], strict=False)]
 )
@@ -52,3 +54,20 @@ def test_order_and_inverse(still):
     assert places == sorted(places)
     assert (places[0], places[-1]) == (0.0, 1.0)
     assert [axis.time_at(place) for place in places] == [*range(0, 1_001, 10)]
+
+
+@pytest.mark.parametrize(
+    ("ended", "times"),
+    [
+        (7_000, ["00:00:00", "00:00:07"]),
+        (9_000, ["00:00:00", "00:00:03", "00:00:06", "00:00:09"]),
+        (2 * DAY, [f"2026-05-0{day}" for day in (1, 1, 2, 2, 3)]),
+    ],
+)
+def test_times_below_it(ended, times):
+    """They are whole seconds, and have their day if the axis is longer than one."""
+    begun = 1_777_593_600_000
+    found = [*timeline._times(axis_of(begun, begun + ended, []))]
+    assert len(found) == len(times)
+    assert all(each in text for each, text in zip(times, found, strict=True))
+    assert ("2026" in found[0]) is (ended > DAY)

@@ -1,0 +1,52 @@
+"""What explains an outcome, if the write itself does not: the outage beside it, or nothing."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from invsvc_async import Intent, InvsvcError, Verdict
+from invsvc_async.batch.circuit_breaker import Cause, cause_of
+from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading
+from invsvc_async.reconcile.intent import Scope
+from invsvc_async.reconcile.outcome import Outcome
+
+OUTAGE = Cause("away")
+LOST = Attempt(started=0.0, ended=1.0, end=End.LOST)
+READ = Reading(started=2.0, ended=2.1, status=503)
+
+
+def outcome(verdict, *history, operation="webhooks.delete", **facts):
+    return Outcome(
+        verdict=verdict,
+        message="m",
+        evidence=Evidence(basis="none"),
+        history=history,
+        started_as=Intent(key="k", operation=operation, scope=Scope(base_url="b")),
+        **facts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "cause"),
+    [
+        ([LOST], None),
+        ([LOST, READ], OUTAGE),
+        ([LOST, attrs.evolve(READ, status=None)], OUTAGE),
+        ([LOST, attrs.evolve(READ, status=404)], None),
+        ([LOST, attrs.evolve(READ, finding="matches")], None),
+        # of before the send
+        ([attrs.evolve(READ, started=-1.0), LOST], None),
+        ([READ], OUTAGE),
+    ],
+)
+def test_doubt(history, cause):
+    """Only a read after the last send, which failed or was not answered, is because of the outage."""
+    assert cause_of(outcome(Verdict.UNKNOWN, *history), OUTAGE) is cause
+
+
+def test_refusal_without_an_answer():
+    """The plan explains a refused team only if the service says so."""
+    error = InvsvcError("it was refused")
+    refused = outcome(Verdict.REFUSED, operation="teams.create", error=error)
+    assert cause_of(refused, OUTAGE) is None
