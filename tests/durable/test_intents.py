@@ -43,4 +43,5 @@ def test_what_makes_another_write(changes, is_same):
         has_body=True,
         body={"count": 1},
     )
+    # reaches: all that may differ, of which a journal shows a part
     assert left_keys._is_same_write(one, attrs.evolve(one, **changes)) is is_same

@@ -220,6 +220,7 @@ def test_check_that_lasts(large, monkeypatch, caplog):
 
 def test_check_that_cannot_read_a_page():
     """It is no damage if the page could not be loaded for another reason; a fault of the disk is named."""
+    # reaches: no test can make a disk fail so
     told = [str(sqlite_file._unread("a page", code)) for code in (10, 266, 14)]
     assert told == [
         "disk I/O error: a page",

@@ -67,6 +67,7 @@ def test_order_and_inverse(still):
 def test_times_below_it(ended, times):
     """They are whole seconds, and have their day if the axis is longer than one."""
     begun = 1_777_593_600_000
+    # reaches: the texts below an axis, which a page only has among others
     found = [*timeline._times(axis_of(begun, begun + ended, []))]
     assert len(found) == len(times)
     assert all(each in text for each, text in zip(times, found, strict=True))
