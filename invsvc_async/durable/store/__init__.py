@@ -5,9 +5,9 @@ What is outside asks for *operations*: functions of a store, which return named 
 which ``store.run`` runs in one transaction, and again if the reply about that was lost.  Others run one
 statement by ``store.rows``, or select by ``store.entries``.  ``storage/dialect`` explains scripts.
 
-All SQL of the tables is in ``statements``, and nowhere else: a named text for each statement, beside a
-sentence of what it guards.  The top of that folder tells how to read one.  Columns of an entry:
-``durable/entry.py``.
+All SQL of the tables is in ``statements``: a named text for each statement, beside a sentence of what it
+guards.  Only the conditions on what users note stand elsewhere, in ``noted``, with all that a new column
+needs.  The top of that folder tells how to read one.  Columns of an entry: ``durable/entry.py``.
 
 =====================  ================================================================================
 what is asked for      file: operations
@@ -61,14 +61,14 @@ owned             TO DO             ``done_at`` NULL; a lane with an owner      
 in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settles     finish, take back,
                                     it; without one, the next owner settles it        own, release
                                     first
-finished          DONE              ``verdict``, which may be UNKNOWN, ``outcome``,   reopen, forget
+finished          DONE              ``verdict``, which may be UNKNOWN, ``outcome``,   reopen, forget, empty
                                     ``done_at``.  In ``unheard`` until the
                                     application has acknowledged it
 finished, open    DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget; if UNKNOWN,
                                     ``digest`` empty: a client has made up the key.   finish by a person
                                     It stays *open* until the application has it
-emptied           DONE              finished, without ``intent`` and ``outcome``:     forget
-                                    its key, digest and verdict are kept
+emptied           DONE              of a batch: finished, without ``intent`` and      nothing
+                                    ``outcome``; key, digest and verdict are kept
 forgotten                           no row, and its ``seq`` is not given again
 ================  ================  ================================================  ==================
 
@@ -87,12 +87,12 @@ enter       of the input of a batch               adding: ``entry_sql.ADD``
             of an outbox; aside, if it has to     enqueued: ``entry_sql.enqueue``; in a file,
             wait for its time                     ``_take_in``, with ``entry_sql.ADD``
             of a write without a key, in doubt    puts: ``entry_sql.PUT_BY_KEY``
-own         all of a lane                         lanes: ``store_sql.TAKE_LANES``,
-                                                  ``store_sql.INSERT_LANE``
+own         all of a lane                         lanes: ``store_sql.TAKE_LANES``
             of one key                            claims: ``key_sql.MOVE_ENTRY``
             without keys, of lanes taken over     lanes: ``store_sql.MOVE_REST``
-send        of a lane; of a key that is next      puts: ``entry_sql.PUT_IN_DATABASE``; in a file,
+send        of a lane; each later send            puts: ``entry_sql.PUT_IN_DATABASE``; in a file,
                                                   ``entry_sql.PUT_IN_FILE``
+            of a key that is next                 by its claim, as it enters
             of a key that was not next            order: ``key_sql.BEGIN``
             of a write without a key              puts: ``entry_sql.PUT_BY_KEY``
 take back   provably not sent; becomes TO DO      as send, with that state.  When it is released, too:
@@ -105,9 +105,10 @@ finish      of a lane                             as send, with a verdict
 release     of one key                            claims: ``key_sql.RELEASE``, ``key_sql.RELEASE_UNSENT``; of
                                                   a process that is gone, ``key_sql.MOVE_ENTRY``
             all of a lane                         lanes: ``store_sql.RELEASE_LANES``,
-                                                  ``store_sql.FREE_LANE``; if none is open,
-                                                  ``store_sql.DELETE_LANE``; at the opening of a file,
+                                                  ``store_sql.FREE_LANE``; at the opening of a file,
                                                   sqlite: ``store_sql.FREE_ALL_LANES_OF_FILE``
+            all, without a release, because the   tables: ``store_sql.DISOWN_LANES``
+            tables are brought up to date
             of keys, of lanes taken over          lanes: ``store_sql.MOVE_KEYED``
 set aside   behind others that wait               due: ``entry_sql.MOVE_ASIDE``
 come back   due                                   due: ``entry_sql.COME_BACK``
@@ -116,11 +117,11 @@ come back   due                                   due: ``entry_sql.COME_BACK``
 reopen      of one key, by its next run           claims: ``key_sql.REOPEN_SEEN``
             by ``retry``                          reopening: ``entry_sql.REOPEN_CHOSEN``; of keys, then
                                                   ``entry_sql.FREE_REOPENED``
-            for another finding of a person       findings: ``key_sql.OPEN_AGAIN``
+            for the finding of a person           findings: ``key_sql.OPEN_AGAIN``
+empty       pruned, in a batch                    deleting: ``entry_sql.EMPTY``
 forget      dropped: nothing was sent; or done,   deleting: ``entry_sql.DROP``
             but not in a batch
-            pruned                                deleting: ``entry_sql.PRUNE``; to keep the key,
-                                                  ``entry_sql.EMPTY``
+            pruned                                deleting: ``entry_sql.PRUNE``
             without a key, told                   unkeyed: ``entry_sql.REMOVE``; in a file whose event
                                                   loop is closed, sqlite:
                                                   ``entry_sql.REMOVE_KEY_IN_FILE``

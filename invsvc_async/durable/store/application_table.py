@@ -130,7 +130,11 @@ def new_row(base_url: str, key: str) -> Statement:
 
 
 def entry_of_row(row: Sequence[Cell]) -> tuple[Entry, str]:
-    """Return the entry in *row*, and the text of its common part."""
+    """
+    Return the entry in *row*, and the text of its common part.
+
+    ``seq`` of the entry is the number of the row: the store gives it another one when the row is moved.
+    """
     common, *fields, more = row
     named = dict(zip(FIELDS, fields, strict=True))
     others = json.loads(more or "{}")

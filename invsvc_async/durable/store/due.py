@@ -83,7 +83,8 @@ async def _waiting_in(
         entry_sql.NEXT_DUE, [(aside_of(number),) for number in lanes]
     )
     found = {lane_of(aside): due_at for aside, due_at, _ in rows if due_at is not None}
-    # A file has no clock but that of this process: ``time.time``, as in ``done_at``.
+    # In a file, the statement's time is of this machine as well.  ``time.time`` is the function that gives
+    # ``done_at`` there, so that all times of a file's entries are of one clock.
     now = rows[0][2] if store.is_shared else time.time()
     return found, now * 1000
 

@@ -49,7 +49,7 @@ class TakenIn(NamedTuple):
 
 
 def later_columns_of(new: Entry) -> dict[str, Cell]:
-    """Return what *new* has in columns that tables of 0.1.0 lack, by their names, which users know."""
+    """Return the values of *new* for columns that tables of 0.1.0 lack, by names for error messages."""
     given = asdict(new.noted) | {"team": new.team, "not_before": new.not_before}
     return {name: value for name, value in given.items() if value not in {None, ""}}
 
@@ -92,7 +92,7 @@ def lock_things(schema: str, keys: Sequence[str]) -> Script[None]:
     if locks := sorted({_lock_of(schema, thing) for (thing,) in things}):
         [(before,)] = yield entry_sql.GET_LOCK_TIMEOUT, ()
         yield entry_sql.SET_LOCK_TIMEOUT, ("300ms",)
-        yield entry_sql.LOCK_THINGS, ([(lock,) for lock in locks],)
+        yield entry_sql.LOCK_FOR_ENQUEUING, ([(lock,) for lock in locks],)
         yield entry_sql.SET_LOCK_TIMEOUT, (before,)
 
 

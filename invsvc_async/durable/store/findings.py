@@ -4,7 +4,8 @@ What a person has found out about a write, stored as its verdict; ``durable/reso
 The finding is stored in one transaction, under the locks of a take-over: on the lane, then on the entry.  So
 if a process takes the lane over before, the finding is refused, because that process lives; if afterwards,
 the process finds the verdict.  The previous owner, which was silent for too long, may still store something:
-that is rejected, because the entry is done; but not what it stores by a key that it has made up (``puts``).
+that is refused, because the entry is done.  What it stores by a key that it has made up (``PUT_BY_KEY``) is
+not refused: then its application has just got the answer of the service, and the entry is deleted after that.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ async def store_finding(
 ) -> str:
     """
     Store the entry that *make* returns for a time of the store (epoch ms), in place of *seen*.
+
+    For a key of the user's own, *make* has to return the entry in the lane ``FREED`` (see ``STORE_FINDING``).
 
     Return its outcome, as it is stored.  *tries* are the outcomes that earlier tries have stored, whose
     replies were lost.  If the lane has the token *mine*, of this process, that is no reason to refuse: the
@@ -127,8 +130,8 @@ def _put_in_place(
         return InPlace(there, is_new=False)
     if there != seen:
         raise changed_meanwhile(called)
-    is_open = seen.state is not State.DONE
-    if is_open and (yield from has_other_living_owner(owner, mine, silence)):
+    is_unfinished = seen.state is not State.DONE
+    if is_unfinished and (yield from has_other_living_owner(owner, mine, silence)):
         raise _is_alive(called)
     [(now,)] = yield store_sql.NOW_MS, ()
     entry = make(int(now))

@@ -76,7 +76,8 @@ async def close_of_dead(store: Store, before: float) -> int:
     """
     Delete the notes that processes which are gone read inputs; return how many there were.
 
-    Only of inputs that were begun *before* a time of the store's clock, in seconds.
+    Only of inputs that were begun *before* a time of the store's clock, in seconds.  A run that has stored
+    its whole input calls this: its input has the writes of those begun before it, too.
     """
     # What earlier runs have deleted, unless they were rolled back.
     tried: set[str] = set()
@@ -104,7 +105,9 @@ async def is_undecided(
     """
     Return whether another process than *name*, silent *since* a time of the store's clock (s), may be gone.
 
-    One that has neither results nor an input does not matter.
+    The processes of a batch end at about the same time.  One that ends gives the results that processes which
+    are gone have not given, so it has to know which of them are gone.  One that has neither results nor an
+    input does not matter.
     """
     return bool(
         await store.rows(store_sql.UNDECIDED_MEMBERS, store.silence, since, name)

@@ -85,7 +85,7 @@ def take_lanes(
     *tokens*: this script may have been run already.
     *taker* is the token of the process that gives the verdicts of what it sends, if it does.
     """
-    rows = yield store_sql.LOCK_FREE_LANES, (silence, most, credential)
+    rows = yield store_sql.LOCK_UNOWNED_LANES, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
     # This process lives, even if it seems silent because the database's clock was set ahead.
     alive.add(member_of(tokens))
@@ -111,7 +111,11 @@ def take_lanes(
 
 
 def note_silent_sender() -> Script[None]:
-    """Note, at the end of a transaction, that something was taken from a process that may be only silent."""
+    """
+    Note that something was taken from a process that may be only silent.
+
+    As the last statement of a transaction: all take-overs change this one row, and wait for each other here.
+    """
     yield store_sql.NOTE_SILENT, ()
 
 

@@ -32,7 +32,8 @@ class Notes(NamedTuple):
     """
     What people see of an entry besides its progress.
 
-    When it was stored first (epoch ms), whether its verdict was not acknowledged, the time before which it
+    When it was stored first (epoch ms), whether its verdict was not acknowledged (in
+    the journal of a client: whether a secret was not returned), the time before which it
     is not sent (epoch ms), and what users have noted.
     """
 
@@ -60,7 +61,7 @@ async def count_open(store: Store) -> int:
 
 
 async def has_open(store: Store, operations: Sequence[str]) -> bool:
-    """Return whether an entry of one of *operations* is not done."""
+    """Return whether an entry of one of *operations* is open."""
     return bool(await store.rows(entry_sql.HAS_OPEN_OF_OPERATIONS, operations))
 
 

@@ -120,7 +120,8 @@ async def make_old(
     """
     Make the last sign of life of *name* older, so that it is *silence* s old.
 
-    Only if it is still the one given at the time *seen*: a later one shows that the process lives.
+    Only if it is still the one given at the time *seen*: a later one shows that the process lives.  A sign in
+    the future, from before the store's clock was set back, would otherwise show a dead process as living.
     """
     await store.rows(store_sql.MAKE_SIGN_OLDER, name, seen, silence)
 
@@ -135,13 +136,17 @@ async def note_end(
     name: str,
     status: str | None,
 ) -> None:
-    """Note that the process *name* has ended, with *status*; delete it if it has never given one before."""
+    """
+    Note that the process *name* has ended, so that nobody need wait for its silence.
+
+    With a last *status*, which people see.  A process that has never given one is deleted.
+    """
     await store.rows(store_sql.DELETE_MEMBER_WITHOUT_STATUS, name)
     await store.rows(store_sql.END_MEMBER, name, status)
 
 
 async def forget(store: Store, name: str) -> None:
-    """Delete the sign of life of the process *name*, which has ended."""
+    """Delete the sign of life of the process *name*, which has ended and has no status that people see."""
     await store.rows(store_sql.DELETE_MEMBER, name)
 
 

@@ -32,7 +32,8 @@ a dispatcher         by ``batch/late_places``: it has all writes of a thing, in 
 A write that enters under a new key is *next* to its thing if it may be sent at once, without asking what
 comes before it.  Two things have to be sure for that:
 
-- No earlier write to the thing may be sent any more, unless its process finds that it is overtaken.
+- Each earlier write to the thing has ended; or it is not sent any more, because its process will find that it
+  is overtaken.
 - This process knows what the last one that may have had an effect left of the thing: there is none, or this
   process has applied it.
 

@@ -397,7 +397,7 @@ class PostgresStore(Pool):
         each: int,
     ) -> list[Entry]:
         """
-        Return up to *each* entries of a lane that are not done, in their order, without the entries *held*.
+        Return up to *each* entries of a lane that are not done, in their order, without those *held* already.
 
         *places* has, by lane, the place after which to begin.
         """

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 
 class Put(NamedTuple):
-    """An entry as it is to be, its lane, and what its write *left* of its thing."""
+    """
+    An entry as it is to be, its lane, and what its write *left* of its thing.
+
+    With an end, *left* is given exactly if the write may have had an effect and is no create (``left_by`` in
+    ``durable/last_writes``): the place of its thing in ``states`` then says who is overtaken.
+    """
 
     entry: Entry
     lane: OwnedLane
@@ -121,7 +126,8 @@ def put_in_file(
         )
         if len(changed) < len(some):
             # Which of them were not changed is not known.  Those that were have the state that was put.  An
-            # entry that is done, and is put as done, counts as stored: nobody else stores its end in a file.
+            # entry that is done, and is put as done, counts as stored: in a file, its end is of this process,
+            # or a person's finding, which stays.
             states = dict(
                 (yield entry_sql.STATES_OF_NUMBERS, ([entry.seq for entry in some],))
             )

@@ -65,7 +65,8 @@ class PlaceError(JournalError):
 
 class Mark(msgspec.Struct, kw_only=True):
     """
-    What is noted of a restored store.
+    What is noted of a restored store.  SQL looks into its JSON (``MARK_IS_OPEN``), where no default is left
+    out.
 
     - ``through``: the number of the last entry of the copy, of which sends may be missing
     - ``since``: the copy had all sends until then (epoch ms); ``None`` if that is not known

@@ -221,7 +221,7 @@ class SqliteStore:
         each: int,
     ) -> list[Entry]:
         """
-        Return up to *each* entries that are not done, in their order, without the entries *held*.
+        Return up to *each* entries that are not done, in their order, without those *held* already.
 
         *places* has the place after which to begin, of the only lane of a file.
         """
@@ -288,7 +288,8 @@ class SqliteStore:
         Check that the file belongs to no foreign program, before the lock of the file opens it.
 
         Once anything closes a file in a process, all locks end that SQLite has on the file in that process.
-        The lock does so.  A database of the application may be in use there.
+        The lock of the file opens and closes it itself, which would end the locks of the application's
+        connections, if it is their database.  A connection of SQLite, as here, ends no other's locks.
         """
         with suppress(OSError, sqlite3.Error):  # the next opening says what is wrong
             if not self.path.is_file():

@@ -55,7 +55,7 @@ class Opening:
 
     *run_by* is how errors call what a person runs with the store, such as ``"the batch"``; ``None`` for a
     client's journal, for which nobody runs anything.  So it also decides about what needs a person: see
-    ``asks_people`` and ``is_of_credential``.
+    ``asks_people``.
 
     A store that was *restored* is marked so; one that was *moved* is accepted as complete.  With *reading*,
     nothing is changed, and another process may own a file.
@@ -85,9 +85,9 @@ class Opening:
         """
         Whether each credential of a base URL has a store of its own, in PostgreSQL.
 
-        Asked of journals and outboxes: a batch is known by its name alone.
+        The journals of clients are one store for a base URL, and a batch is known by its name alone.
         """
-        return self.run_by is not None
+        return self.kind == "outbox"
 
 
 _JOURNAL: Final = "the journal of "

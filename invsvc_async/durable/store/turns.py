@@ -61,8 +61,8 @@ async def next_of_teams(
     """
     Return the next entries of each team in *lanes*, as many as are *wanted*.
 
-    Those of *held* are left out, and those that have to wait for an earlier one to their thing.  So of
-    each thing there is at most one, and their order does not matter.
+    Those that the caller has already (*held*, by number) are left out, and those that have to wait for an
+    earlier one to their thing.  So of each thing there is at most one, and their order does not matter.
     """
     if not wanted:
         return []

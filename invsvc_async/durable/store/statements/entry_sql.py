@@ -194,14 +194,15 @@ COMPARE_ENQUEUED: Final = (
     " WHERE key = CAST($1 AS text)"
 )
 
-# A retry that puts entries at the end of the order waits for those transactions.
+# A retry that puts entries at the end of the order waits for those transactions, by the locks that they have
+# on things: numbers, not rows.
 THINGS_OF_KEYS: Final = (
     "SELECT thing FROM {s}entries WHERE key {any 1 text} AND thing IS NOT NULL"
 )
 # Only for as long as the locks are waited for.
 GET_LOCK_TIMEOUT: Final = "SELECT current_setting('lock_timeout')"
 SET_LOCK_TIMEOUT: Final = "SELECT set_config('lock_timeout', $1, true)"
-LOCK_THINGS: Final = (
+LOCK_FOR_ENQUEUING: Final = (
     "SELECT pg_advisory_xact_lock(given.lock) FROM {rows 1 lock:bigint}"
 )
 
@@ -233,8 +234,8 @@ SET_EPOCH_OF_MOVER: Final = (
     "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
 )
 # Rows, of the base URL $1 and a condition that follows: the text of the common part; the ``FIELDS`` of
-# ``application_table``; and ``more``.  What was moved has no texts any more: so its common part has no
-# number, and its intent is NULL.
+# ``application_table``; and ``more``.  ``more`` comes last (see ``of_first``).  What was moved has no texts
+# any more: so its common part has no number, and its intent is NULL.
 _ROWS: Final = """
 SELECT common, seq, key, thing, digest, operation, CASE WHEN common <> '' THEN number END AS common,
     nullif(intent, '') AS intent, more FROM invsvc_outbox WHERE base_url = $1 AND
@@ -422,7 +423,9 @@ STILL_READY: Final = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
 
 # By key, in both databases.  The entry enters as being sent, in no order (place 0), and with no digest,
 # because its key is made up.  One that is there is updated, unless another process has taken it over: then it
-# is in another lane.
+# is in another lane.  One that has an end is updated, too: its write may be resumed before the entry is
+# deleted.  ``claim`` and ``flags`` are not stored: they are asked for in batches, outboxes and under keys of
+# users.
 PUT_BY_KEY: Final = f"""
 WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}})
@@ -781,7 +784,7 @@ SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY 
 KEPT_COUNT_OF_OPEN: Final = (
     f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE {UNFINISHED}"
 )
-# Whether one of some operations is not done.
+# Whether one of some operations is open.
 HAS_OPEN_OF_OPERATIONS: Final = f"""
 SELECT 1 FROM {{s}}entries WHERE {OPEN} AND operation {{any 1 text}} LIMIT 1
 """

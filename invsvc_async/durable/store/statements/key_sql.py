@@ -205,10 +205,12 @@ SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.U
 """
 # A condition: the entries of things with the verdict UNKNOWN.
 UNKNOWN_OF_THINGS: Final = f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}"
+# A thing that is named with such a prefix is only that of untagged creates (``kind.alike`` in
+# ``reconcile/kinds``).
 _NO_CREATE: Final = " AND ".join(
     f"thing NOT LIKE '{each}%'" for each in PREFIXES_OF_ALIKE
 )
-# The last place of each thing at which a write is being sent, which is no create.
+# The last place of each thing at which a write is being sent, which is no create: a create overtakes nothing.
 IN_FLIGHT: Final = f"""
 SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND {OPEN}
     AND state = {State.SENDING:d} AND {_NO_CREATE} GROUP BY thing
@@ -237,7 +239,8 @@ BEGIN: Final = f"""
 UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigint {CHANGING}}}
     WHERE e.seq = given.number AND e.lane = given.at AND e.{OPEN} RETURNING seq
 """
-# Whether ``BEGIN`` has stored this intent as being sent before, by a transaction whose reply was lost.
+# Whether ``BEGIN`` has stored this intent as being sent before, by a transaction whose reply was lost.  Each
+# send stores another text: the intent has the times of its sends.
 HAS_BEGUN: Final = f"""
 SELECT EXISTS (SELECT 1 FROM {{s}}entries
     WHERE seq = $1 AND lane = $2 AND {OPEN} AND state = {State.SENDING:d} AND intent = {{arg 3 text}})
@@ -257,7 +260,7 @@ SELECT EXISTS (
 LAST_WRITES: Final = (
     "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
 )
-# ``claim`` is the id of a webhook that an entry claims for its create.
+# ``claim`` is not the claim of a key: it is the id of the webhook that an untagged create has made.
 WEBHOOKS_MADE: Final = """
 SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq
 """
@@ -288,8 +291,8 @@ OPEN_AGAIN: Final = f"""
 UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1
 """
-# An entry of a key leaves its lane: otherwise the next claim would take the write for one that the process of
-# the lane has applied (``CLAIM``, ``NOT_NEXT``).
+# The given lane is another one for an entry of a key.  If the entry stayed in its lane, the next claim would
+# take the write for one that the process of the lane has applied (``CLAIM``, ``NOT_NEXT``).
 STORE_FINDING: Final = f"""
 UPDATE {{s}}entries AS e SET lane = given.lane, {SET_CHANGING}
     FROM {{rows 1 seq:bigint lane:bigint {CHANGING}}}

@@ -1,10 +1,10 @@
 """
 The tables of a store of writes and of an application's SQLite file, and what changes earlier ones.
 
-``tables`` tells what each table and column is for, makes the tables and brings them up to date.
-``migrations`` gives the numbers of the versions.  Words that only stand here: ``{serial}`` is a number that
-the database gives; ``{filled}`` leaves room for a second version of each row on its page; ``{small}`` is for
-tables of small rows that are found by their key.
+``tables`` tells what each table is for, makes the tables and brings them up to date; ``durable/entry`` tells
+what the columns of an entry are.  ``migrations`` gives the numbers of the versions.  Words that only stand
+here: ``{serial}`` is a number that the database gives; ``{filled}`` leaves room for a second version of each
+row on its page; ``{small}`` is for tables of small rows that are found by their key.
 
 A text of a migration that was released never changes, and is not made of those that make new tables.
 """

@@ -51,7 +51,8 @@ CONTINUE_BY_HAND: Final = (
 SET_FACT: Final = """
 INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
-# The statement for PostgreSQL gets this fact as a value, of each entry.
+# ``TAKER``, which a trigger reads (``schema_sql``).  In PostgreSQL, ``PUT_IN_DATABASE`` gets it with each
+# entry.
 SET_FACT_OF_FILE: Final = f"{{sqlite}}{SET_FACT}"
 # A fact that is there stays.
 SET_NEW_FACT: Final = (
@@ -71,7 +72,9 @@ DELETE_FACTS_LIKE: Final = "DELETE FROM {s}facts WHERE name LIKE $1"
 # The clock of the store, in seconds; and in milliseconds, as ``done_at`` has it.
 NOW: Final = "SELECT {now}"
 NOW_MS: Final = "SELECT {ms}"
-# The commit of the transaction waits for the disk.
+# The commit of the transaction waits for the disk.  A session of the package always does, but a pooler may
+# give the transaction another session.  Said where a send, or what must not be sent, would be lost in a
+# crash.
 COMMIT_DURABLY: Final = "SELECT {durably}"
 
 # --- versions of the tables, and opening: ``tables``, ``sqlite``
@@ -112,7 +115,7 @@ NOTE_CLOSED: Final = "DELETE FROM facts WHERE name = 'open'"
 
 # --- older copies: ``restored``, ``postgres``
 
-# Selects a row while the mark is open.
+# Selects a row while the mark is open: ``Mark`` of ``restored``, as ``msgspec`` encodes it.
 MARK_IS_OPEN: Final = f"""SELECT 1 FROM {{s}}facts WHERE name = '{MARK}' AND value LIKE '%"is_open":true%'"""
 # A time at which the copy was up to date: any will do, so the latest of all is not looked for.
 LATEST_END: Final = """
@@ -246,11 +249,11 @@ LOCK_LANE_IF_OWNED: Final = (
 )
 # Until the commit, nobody else takes or ends the lane.  No row: there is no such lane.
 LOCK_LANE: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
-# The same as the first, of several lanes.
+# Like ``LOCK_LANE_IF_OWNED``, of several lanes; the caller compares their owners.
 LOCK_LANES_IN_SHARE: Final = (
     "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {share}"
 )
-# The same of several lanes, in one order, so that two processes cannot deadlock.
+# Like ``LOCK_LANE``, of several lanes, in one order, so that two processes cannot deadlock.
 LOCK_LANES: Final = (
     "SELECT id, owner FROM {s}lanes WHERE id {any 1 bigint} ORDER BY id {update}"
 )
@@ -267,7 +270,7 @@ INSERT_LANE: Final = (
 )
 # Lanes without a living owner, of a credential: ``%`` stands for any.  Those that another process is about to
 # take are skipped.
-LOCK_FREE_LANES: Final = f"""
+LOCK_UNOWNED_LANES: Final = f"""
 SELECT id, owner FROM {{s}}lanes AS l WHERE ({unowned("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
 """
