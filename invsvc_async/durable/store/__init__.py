@@ -7,7 +7,7 @@ statement by ``store.rows``, or select by ``store.entries``.  ``storage/dialect`
 
 All SQL of the tables is in ``statements``: a named text for each statement, beside a sentence of what it
 guards.  Only the conditions on what users note stand elsewhere, in ``noted``, with all that a new column
-needs.  The top of that folder tells how to read one.  Columns of an entry: ``durable/entry.py``.
+needs.  The top of ``statements`` tells how to read one.  Columns of an entry: ``durable/entry.py``.
 
 =====================  ================================================================================
 what is asked for      file: operations

@@ -170,9 +170,7 @@ class PostgresStore(Pool):
             finding = self.schemas.choose(core.base_url, mine, same_mode=same_mode)
             self.schema = await self._dialect.run(connection, finding)
         self._dialect = dialect_in(self.schema, self.how)
-        if not await connection.fetchval(
-            "SELECT to_regclass($1)", f"{self.schema}.facts"
-        ):
+        if not await connection.fetchval(store_sql.HAS_TABLE, f"{self.schema}.facts"):
             if not self._create:
                 raise self.schemas.none_here()
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
