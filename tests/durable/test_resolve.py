@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import signal
 import socket
 from datetime import UTC, datetime
 from functools import partial
@@ -36,6 +37,7 @@ from tests.durable.child import process
 from tests.durable.test_key_claims import claims_of, rows_of, under_way
 from tests.durable.test_lost_replies import twice
 from tests.durable.writing import create, cut_off, rename
+from tests.support.children import until_stopped
 from tests.support.inside import journal_of, store_beneath
 from tests.support.waiting import cancel, until
 
@@ -607,6 +609,51 @@ async def test_write_without_a_key_that_is_resolved_beside_its_application(
             ] * expected
             await asyncio.sleep(0)
     assert effects(service) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("applied", [True, False])
+async def test_write_without_a_key_of_a_process_that_was_silent(
+    service, shared, applied
+):
+    """A process that stood still while a person resolved its write sends nothing when it goes on."""
+    async with process(
+        service,
+        shared,
+        "sheets.save_mapping",
+        "SIGSTOP before the socket",
+        fields={"a": "b"},
+    ) as child:
+        await until_stopped(child)
+        entries = JournalEntries(shared, None)
+        await entries.open()
+        try:
+            [(name,)] = await entries.store.rows("SELECT key FROM {s}entries")
+            finding = resolution(applied, "seen in the dashboard", "ann")
+            await until(partial(resolved_once_silent, entries.store, name, finding))
+            child.send_signal(signal.SIGCONT)
+            said, _ = await child.communicate()
+            rows = await entries.store.rows("SELECT state, verdict FROM {s}entries")
+        finally:
+            await entries.aclose()
+    assert (child.returncode, b"Nothing was sent now" in said) == (1, True)
+    assert service.arrivals("sheets.save_mapping") == 0
+    verdict = Verdict.APPLIED if applied else Verdict.NOT_APPLIED
+    assert [tuple(row) for row in rows] == [(2, verdict)]
+    async with client_of(service, journal=shared) as client:
+        [found] = await until(client.recover)
+        assert found_by(found) == ("person", "ann", "seen in the dashboard")
+
+
+async def resolved_once_silent(store, name, finding):
+    """Store *finding* unless the process of the write counts as living; return whether it is stored."""
+    try:
+        await resolve(store, name, finding)
+    except JournalError as error:
+        if not error.is_conflict:
+            raise
+        return False
+    return True
 
 
 async def opened(client):

@@ -100,6 +100,7 @@ take back   provably not sent; becomes TO DO      as send, with that state.  Whe
             of a key that is not next, in a file  claims: ``key_sql.NOT_NEXT``
 finish      of a lane                             as send, with a verdict
             by a person                           findings: ``key_sql.STORE_FINDING``
+            without a key of the user's own       as send
             of a row marked as moved, of which    enqueued: ``entry_sql.END_LOST``
             an older copy of the store has none
 release     of one key                            claims: ``key_sql.RELEASE``, ``key_sql.RELEASE_UNSENT``; of

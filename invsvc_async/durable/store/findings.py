@@ -4,8 +4,8 @@ What a person has found out about a write, stored as its verdict; ``durable/reso
 The finding is stored in one transaction, under the locks of a take-over: on the lane, then on the entry.  So
 if a process takes the lane over before, the finding is refused, because that process lives; if afterwards,
 the process finds the verdict.  The previous owner, which was silent for too long, may still store something:
-that is refused, because the entry is done.  What it stores by a key that it has made up (``PUT_BY_KEY``) is
-not refused: then its application has just got the answer of the service, and the entry is deleted after that.
+that is refused, because the entry is done.  An entry without a key of the user's own could be
+overwritten and sent (``PUT_BY_KEY``), or deleted (``REMOVE``): so it gets another lane.
 """
 
 from __future__ import annotations
@@ -135,6 +135,9 @@ def _put_in_place(
         raise _is_alive(called)
     [(now,)] = yield store_sql.NOW_MS, ()
     entry = make(int(now))
+    if seen.digest == "" and owner not in {None, mine}:
+        # That process may go on: in its lane, it could send the write, or delete the finding.
+        [(entry.lane,)] = yield store_sql.INSERT_LANE_OF_NOBODY, (seen.lane,)
     yield entry_sql.DELETE_UNHEARD, ([seen.seq],)
     yield key_sql.OPEN_AGAIN, (seen.seq,)
     yield key_sql.STORE_FINDING, ([(entry.seq, entry.lane, *columns_of(entry))],)

@@ -423,9 +423,9 @@ STILL_READY: Final = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
 
 # By key, in both databases.  The entry enters as being sent, in no order (place 0), and with no digest,
 # because its key is made up.  One that is there is updated, unless another process has taken it over: then it
-# is in another lane.  One that has an end is updated, too: its write may be resumed before the entry is
-# deleted.  ``claim`` and ``flags`` are not stored: they are asked for in batches, outboxes and under keys of
-# users.
+# is in another lane.  One that has an end is updated, too: the process that has the lane may resume its write
+# (``journal.sending``) before the entry is deleted.  A person's finding is in another lane.
+# ``claim`` and ``flags`` are not stored: they are asked for in batches, outboxes and under keys of users.
 PUT_BY_KEY: Final = f"""
 WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}})

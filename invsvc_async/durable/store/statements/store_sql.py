@@ -268,6 +268,12 @@ LANE_OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
 INSERT_LANE: Final = (
     "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
 )
+# Beside the lane $1, of the same credential.  It belongs to a process that does not live, so the next
+# take-over takes it.
+INSERT_LANE_OF_NOBODY: Final = """
+INSERT INTO {s}lanes (owner, credential) SELECT 'nobody.0', credential FROM {s}lanes WHERE id = $1 RETURNING
+id
+"""
 # Lanes without a living owner, of a credential: ``%`` stands for any.  Those that another process is about to
 # take are skipped.
 LOCK_UNOWNED_LANES: Final = f"""
