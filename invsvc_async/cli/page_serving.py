@@ -21,9 +21,7 @@ _SCREENS: Final = ("DISPLAY", "WAYLAND_DISPLAY")  # variables of the environment
 
 def has_screen() -> bool:
     """Return whether a browser would have a window of its own."""
-    if sys.platform in {"darwin", "win32"}:
-        return True
-    return any(map(os.environ.get, _SCREENS))
+    return sys.platform in {"darwin", "win32"} or any(map(os.environ.get, _SCREENS))
 
 
 async def serve_page(
