@@ -86,9 +86,8 @@ class _Section:
             oldest = next(iter(self.unfinished))
             self.drop(oldest)
             oldest.is_refused = True
-            if (
-                oldest is body
-            ):  # No other is unfinished for longer, so it has to go itself.
+            # No other is unfinished for longer, so *body* has to go itself.
+            if oldest is body:
                 return False
         if self.free < size:
             return False
@@ -208,9 +207,8 @@ async def read_body(
         del chunk  # While this waits for the next one, it holds none.
         if not has_room:
             return False
-        if (
-            arriving.held > largest
-        ):  # ``Processing.receive`` answers 413, by what is there.
+        # There was room, but the body is too large: ``Processing.receive`` sees that, and answers 413.
+        if arriving.held > largest:
             return True
         pause = arriving.pause(size, loop.time())
         if pause:

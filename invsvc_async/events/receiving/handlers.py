@@ -488,7 +488,7 @@ class Handlers:
         # The event already waits in an order, and so for a handler.
         if entry.ordering_key is not None:
             return []
-        # The event was stored by somebody who did not know the handlers. If none wants it, it stays as it is.
+        # The event was stored by somebody who did not know the handlers. If none wants it, it ends as ignored.
         if not entry.handler:
             if self.matching(event):
                 return self.deliveries(event)
@@ -505,6 +505,7 @@ class Handlers:
         # ``key`` allows any order.
         if key is None:
             return []
+        # The entry becomes this delivery, and keeps its own key and body.
         in_order = Delivery(
             key=None,
             type=event.type,

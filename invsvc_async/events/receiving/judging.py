@@ -129,13 +129,13 @@ class Judge:
             return self._tally.unavailable(SECRETS, failure)
 
     def _judge_head(self, trust: Trust, head: Head) -> Receipt | None:
-        """Return the answer that no body can change, if any."""
+        """Return the answer that no body can change, if the headers decide it."""
         return judge_head(
             trust, head, self._tally.clock(), takes_tests=self.takes_tests
         )
 
     def _judge_head_of(self, trust: Trust, arrival: Arrival) -> Receipt | None:
-        """Return that answer to an arrival, whose body is not looked at."""
+        """Return the answer by the head of *arrival*, whose body is not looked at."""
         return self._judge_head(trust, arrival.head)
 
     def _judge_whole(self, trust: Trust, arrival: Arrival) -> Verdict:

@@ -54,14 +54,14 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
             return Receipt(413, "refused")
         verdict = await self.judge.verdict(until, arrival)
         match verdict:
-            case Receipt():
-                return verdict
-            case Unreadable():
-                self.tally.used(verdict.by)
-                return await self._bury_unreadable(until, arrival, verdict)
             case Admitted():
                 self.tally.used(verdict.by)
                 return await self._admit(until, verdict)
+            case Unreadable():
+                self.tally.used(verdict.by)
+                return await self._bury_unreadable(until, arrival, verdict)
+            case Receipt():
+                return verdict
 
     async def _admit(self, until: float, admitted: Admitted) -> Receipt:
         """Answer a delivery that is genuine and can be read."""

@@ -457,9 +457,9 @@ class Receiver:
 
         *until* is a time of the event loop, or of another clock, whose time is then *now*.
         """
-        now = now or asyncio.get_running_loop().time()
         began = until - self.deadline
-        self._tally.answered(receipt, seconds=now - began)
+        seconds = (now or asyncio.get_running_loop().time()) - began
+        self._tally.answered(receipt, seconds)
         level = logging.DEBUG if receipt.status < 300 else logging.WARNING
         if _log.isEnabledFor(level):
             kind = receipt.event.type if receipt.event else "a delivery"

@@ -218,9 +218,9 @@ class InboxWorker:
         """
         Start to handle *entries*, which were just taken; return whether there are any.
 
-        Their leases began about ``free_until`` or later (``LoopWatch`` says why), so their ends are counted
-        from then. They were taken for the timeout of their group, which their handlers have, too. Only if the
-        store knows no handlers, it may be longer than theirs.
+        Their leases began about ``free_until`` or later (``LoopWatch`` says why), so ends are counted from
+        then. They last for the timeout of the group, and ends are counted by that of the handler: the same,
+        or a shorter one if the store knows no handlers.
         """
         for entry in entries:
             end = (
@@ -269,7 +269,7 @@ class InboxWorker:
             await self.results.failed(entry, error, end)
             return
         if deliveries and store is not None:
-            await store.assign(entry, deliveries)  # The event is taken again, by them.
+            await store.assign(entry, deliveries)  # Each is then taken by itself.
         else:
             await self.results.succeeded(entry, end)
 
