@@ -488,7 +488,7 @@ class Handlers:
         # The event already waits in an order, and so for a handler.
         if entry.ordering_key is not None:
             return []
-        # The event was stored by somebody who did not know the handlers. If none wants it, it ends as ignored.
+        # The event was stored by somebody who did not know the handlers. If none wants it, it is ignored.
         if not entry.handler:
             if self.matching(event):
                 return self.deliveries(event)
