@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 import attrs
 import msgspec
 
+from invsvc_async.concurrency import threads
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.concurrency.threads import called
 from invsvc_async.errors import (
     ConfigurationError,
     EventError,
@@ -168,7 +168,8 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
     proof = None
     try:
         proof = trust.prove(arrival.body, arrival.head, now)
-        # Headers may mark a test, but no proof covers them.
+        # Headers may mark a test, but no proof covers them: whoever captured an event could add the mark. So
+        # ``is_test`` of an event that is proved is by its body alone, and of any other by both.
         if proof:
             event = parse(arrival.body)
         else:
@@ -183,13 +184,14 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
     try:
         trust.admit(event, proof)
     except EventError as error:
-        is_marked_as_test = event.body_says_test and says_test(arrival.head)
-        if not is_marked_as_test:
+        # Without a proof, one mark is not enough: a test of the dashboard has both.
+        is_test_of_dashboard = event.body_says_test and says_test(arrival.head)
+        if not is_test_of_dashboard:
             return Receipt(401, "refused", event, without_frames(error))
     if event.is_test:
         return Admitted(event, "as a test", proof)
-    # The service signs events of the families that it sends once, and repeats those that it does not sign. So
-    # a resource event that is signed is of a family that is not known yet, and may come only once.
+    # The service repeats resource events, which it does not sign, and sends signed events once. ``parse``
+    # makes a resource event of an unknown family, too: if such an event is signed, it may come only once.
     if isinstance(event, ResourceEvent) and not isinstance(proof, Secret):
         return Admitted(event, "until acknowledged", proof)
     return Admitted(event, "once", proof)
@@ -235,7 +237,8 @@ def judge_head(
         proof = trust.prove(b"", head, now)
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
-    # With both a secret and a shared header, each family has a proof: ``accept_unsigned`` then opens nothing.
+    # With a secret, signed families need a signature (``Trust.admit``); with a shared header, all others need
+    # that header. So with both, ``accept_unsigned`` admits nothing that has neither.
     authenticates_all = bool(trust.keys and trust.shared_headers)
     accepts_without_proof = trust.accept_unsigned and not authenticates_all
     if proof is not None or accepts_without_proof:
@@ -255,7 +258,8 @@ def check_age(
     """
     Return the refusal of a signed event that is older than *max_age* seconds at *now*, s since the epoch.
 
-    A store forgets keys in time, so that a captured body would be handled again after that.
+    A store forgets keys in time. Without this check, a body that somebody captured would then be handled
+    again.
 
     Spec: Events, Tax-authority sync body, Invoice batch body.
     """
@@ -281,11 +285,10 @@ def retired_match(
     """Return what would have authenticated a refused delivery, if it were not retired."""
     keys = tuple(_retired(trust.keys, now))
     shared = tuple(_retired(trust.shared_headers, now))
+    # ``prove`` passes over what is retired by its *now*: at the epoch, nothing is retired yet.
+    all_are_valid = Trust(keys, shared, accept_unsigned=False)
     try:
-        # At this time, none of them is retired yet.
-        return Trust(keys, shared, accept_unsigned=False).prove(
-            arrival.body, arrival.head, 0.0
-        )
+        return all_are_valid.prove(arrival.body, arrival.head, now=0.0)
     except SignatureMismatchError:
         return None
 
@@ -299,13 +302,16 @@ def _retired(credentials: Iterable[C], now: float) -> Iterator[C]:
 
 class TrustSource:
     """
-    The trust in deliveries, fetched anew after *max_age* seconds if an argument is a function.
+    The trust in deliveries, fetched anew after *refresh_after* seconds if an argument is a function.
 
     A function that fails is reported in the log, and what it returned before stays valid.
 
     - ``known`` is what was fetched last. It stays the same object as long as a fetch changes nothing.
     - ``at_hand`` returns it without waiting, and begins a fetch if it is old.
-    - ``newer`` waits for a fetch that begins after the call, which all share that ask before it begins.
+    - ``newer`` waits for a fetch that begins after the call; all callers who wait for its begin share it.
+
+    Fetches run one after the other, with a pause between. At most one waits for its turn: calls join it until
+    it begins.
     """
 
     def __init__(
@@ -314,29 +320,35 @@ class TrustSource:
         shared: SharedHeadersSource,
         *,
         accept_unsigned: bool,
-        max_age: float,
+        refresh_after: float,
     ) -> None:
         check_flag(accept_unsigned)
         self._accept_unsigned = accept_unsigned
-        self._max_age = max_age
-        self._keys = secrets if callable(secrets) else keys_of(secrets)
-        self._headers = shared if callable(shared) else shared_headers_of(shared)
+        self._refresh_after = refresh_after
+        # Each is the user's function, or the values that were given instead, which are checked once.
+        self._secrets = secrets if callable(secrets) else keys_of(secrets)
+        self._shared = shared if callable(shared) else shared_headers_of(shared)
         self.known: Trust | None = None
-        if not (callable(self._keys) or callable(self._headers)):
-            self.known = self._checked_trust(self._keys, self._headers)
-        self.is_fixed: Final = self.known is not None
-        self._began = self._fetched = float("-inf")
-        self._fetching = asyncio.Lock()
-        self._next: asyncio.Task[bool] | None = None  # a fetch that has not begun
-        self._under_way: set[asyncio.Task[bool]] = set()
-        self._is_asking = False  # one of the functions, in its thread
+        if not (callable(self._secrets) or callable(self._shared)):
+            self.known = self._checked_trust(self._secrets, self._shared)
+        self._is_fixed = self.known is not None
+        # Times of the loop: when the last fetch began, and when the one began that ``known`` is of.
+        self._last_began = float("-inf")
+        self._known_since = float("-inf")
+        self._one_at_a_time = asyncio.Lock()
+        self._waiting: asyncio.Task[bool] | None = None  # the fetch that calls may join
+        self._fetches: set[asyncio.Task[bool]] = set()  # all that have not ended
+        self._is_function_running = False  # in its thread, which cannot be ended
 
     def at_hand(self) -> Trust | None:
         """Return the trust as known now, or ``None``; fetch it anew in the background if it is old."""
-        if self.known is None or self.is_fixed:
+        if self._is_fixed:
             return self.known
-        if asyncio.get_running_loop().time() > self._fetched + self._max_age:
-            self._next_fetch()
+        if self.known is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        if now > self._known_since + self._refresh_after:
+            self._joined_fetch()
         return self.known
 
     async def newer(self, used: Trust | None) -> Trust | None:
@@ -348,10 +360,9 @@ class TrustSource:
         Raises:
             ConfigurationError: The fetch has failed, or was stopped.
         """
-        if self.known is used and not self.is_fixed:
-            fetching = self._next_fetch()
+        if self.known is used and not self._is_fixed:
             try:
-                is_fetched = await asyncio.shield(fetching)
+                is_fetched = await asyncio.shield(self._joined_fetch())
             except asyncio.CancelledError:
                 raise_if_cancelled()
                 raise ConfigurationError(
@@ -365,36 +376,36 @@ class TrustSource:
 
     async def stop(self) -> None:
         """Cancel fetches that are under way; the next may be in another event loop."""
-        if under_way := list(self._under_way):
-            for task in under_way:
+        if fetches := list(self._fetches):
+            for task in fetches:
                 task.cancel()
-            await asyncio.wait(under_way)
-        self._next = None
-        self._fetching = asyncio.Lock()
+            await asyncio.wait(fetches)
+        self._waiting = None
+        self._one_at_a_time = asyncio.Lock()
 
-    def _next_fetch(self) -> asyncio.Task[bool]:
-        """Return the fetch that has not begun yet; there is at most one."""
-        if self._next is None or self._next.done():
-            self._next = asyncio.create_task(
+    def _joined_fetch(self) -> asyncio.Task[bool]:
+        """Return the fetch that waits to begin; start the task of a new fetch if there is none."""
+        if self._waiting is None or self._waiting.done():
+            self._waiting = asyncio.create_task(
                 self._fetch(), name="invsvc events secrets"
             )
-            self._under_way.add(self._next)
-            self._next.add_done_callback(self._under_way.discard)
-        return self._next
+            self._fetches.add(self._waiting)
+            self._waiting.add_done_callback(self._fetches.discard)
+        return self._waiting
 
     async def _fetch(self) -> bool:
-        """Fetch the trust anew; return whether that succeeded."""
+        """Wait for the turn of this fetch, then fetch the trust anew; return whether that succeeded."""
         loop = asyncio.get_running_loop()
-        async with self._fetching:
-            await asyncio.sleep(max(0.0, self._began + _PAUSE - loop.time()))
+        async with self._one_at_a_time:
+            await asyncio.sleep(max(0.0, self._last_began + _PAUSE - loop.time()))
             # From here on, a call of ``newer`` needs another fetch: what the functions return may be older
-            # than the call. Until here, calls could share this fetch.
-            self._next = None
-            self._began = loop.time()
+            # than the call. Until here, calls could join this fetch.
+            self._waiting = None
+            self._last_began = loop.time()
             try:
                 async with asyncio.timeout(_LIMIT):
-                    keys = keys_of(await self._asked(self._keys))
-                    headers = shared_headers_of(await self._asked(self._headers))
+                    keys = keys_of(await self._asked(self._secrets))
+                    headers = shared_headers_of(await self._asked(self._shared))
                 trust = self._checked_trust(keys, headers)
             except Exception as error:  # noqa: BLE001 - a vault's client may raise anything, also secrets
                 # Not what it says: that may be a secret.
@@ -403,7 +414,7 @@ class TrustSource:
                     type(error).__name__,
                 )
                 return False
-            self._fetched = self._began
+            self._known_since = self._last_began
             if trust != self.known:  # Otherwise ``known`` stays the same object.
                 self.known = trust
             return True
@@ -420,17 +431,17 @@ class TrustSource:
         """Return *source*, or the result of the function *source*, which runs in a thread: it may hang."""
         if not callable(source):
             return source
-        if self._is_asking:
+        if self._is_function_running:
             raise TimeoutError  # The call before has not ended yet.
 
         def call() -> object:
-            self._is_asking = True
+            self._is_function_running = True
             try:
                 return source()
             finally:
-                self._is_asking = False
+                self._is_function_running = False
 
-        found = await called(call, "invsvc events secrets")
+        found = await threads.called(call, "invsvc events secrets")
         if inspect.isawaitable(found):
             return await found
         return found

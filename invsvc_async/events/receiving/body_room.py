@@ -4,13 +4,13 @@ Room in memory for the bodies of deliveries, from their first byte until their a
 Anybody can send bodies, and most of them cannot be judged before their last byte.  So their sum is limited,
 and three rules keep strangers from filling it, and from taking all the time of the event loop:
 
-- Small bodies have a room of their own, which larger ones cannot take: an event has some kB.
-- Where a room is full, the unfinished body that has been under way for longest gives its part up.  A body
-  that comes as fast as others keeps its part; one that comes slowly, or not at all, loses it to them.
+- Small bodies have a section of their own, which larger ones cannot take: an event has some kB.
+- Where a section is full, the unfinished body that has been under way for longest gives its bytes up.  A body
+  that comes as fast as others keeps them; one that comes slowly, or not at all, loses them to the others.
 - Large bodies together are read at a limited rate, so that there is time for small ones.  What waits is not
   read: the server then stops its sender.
 
-A body that is whole keeps its part until its answer.
+A body that is whole keeps its bytes until its answer.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _BODIES: Final = 64  # of the largest size, in memory at once
-# a small body has at most this part of the largest size: 64 KiB of 1 MiB
+# a small body has at most this fraction of the largest size: 64 KiB of 1 MiB
 _SMALL: Final = 16
-_FOR_SMALL: Final = 4  # this part of all the room is for small bodies alone
-# large bodies of the largest size in a second, but at least as many MiB
+_FOR_SMALL: Final = 4  # this fraction of all the room is for small bodies alone
+# Large bodies together are read at so many times the largest size in a second; if that is less than 1 MiB, at
+# so many MiB.
 _RATE: Final = 32
 _MIB: Final = 2**20
 _BURST: Final = 0.2  # s of that rate, for what comes after a pause
@@ -45,10 +46,10 @@ class Body:
     Its repr shows its length alone, because error trackers record local variables.
     """
 
-    def __init__(self, room: BodyRoom, part: _Part) -> None:
-        self.part: _Part = part
+    def __init__(self, room: BodyRoom, section: _Section) -> None:
+        self.section: _Section = section
         self.chunks: bytearray = bytearray()
-        self.held: int = 0  # bytes, of its part
+        self.held: int = 0  # bytes of its section
         self.is_refused: bool = False
         self._room = room
 
@@ -60,16 +61,16 @@ class Body:
         return self._room.pause(self, size, now)
 
     def add(self, chunk: bytes) -> bool:
-        """Add *chunk*; return ``False`` if there is no room for it, or the body has lost its part."""
+        """Add *chunk*; return ``False`` if there is no room for it, or the body has lost its bytes."""
         return self._room.hold(self, chunk)
 
     def whole(self) -> bytes | None:
-        """Return the whole body; ``None`` if the body has lost its part of the room."""
+        """Return the whole body; ``None`` if the body has lost its bytes to others."""
         return self._room.finish(self)
 
 
-class _Part:
-    """A part of the room: the bytes that are free, and its unfinished bodies, the oldest first."""
+class _Section:
+    """A section of the room: the bytes that are free, and its unfinished bodies, the oldest first."""
 
     def __init__(self, size: int) -> None:
         self.free: int = size
@@ -83,8 +84,9 @@ class _Part:
         """
         while self.free < size and self.unfinished:
             oldest = next(iter(self.unfinished))
-            self.give_back(oldest)
+            self.drop(oldest)
             oldest.is_refused = True
+            # No other is unfinished for longer, so *body* has to go itself.
             if oldest is body:
                 return False
         if self.free < size:
@@ -94,15 +96,15 @@ class _Part:
         return True
 
     def release(self, body: Body) -> int:
-        """Free all bytes of *body*, for use here or in another part; return their number."""
+        """Free the bytes that *body* has here, and return their number; its chunks stay."""
         held = body.held
         self.unfinished.pop(body, None)
         self.free += held
         body.held = 0
         return held
 
-    def give_back(self, body: Body) -> None:
-        """Free all that *body* holds, and drop it."""
+    def drop(self, body: Body) -> None:
+        """Free the bytes that *body* has here, and drop its chunks."""
         self.release(body)
         body.chunks.clear()
 
@@ -118,30 +120,30 @@ class BodyRoom:
         size = _BODIES * largest
         self.size: Final = size
         self._small_size = max(1, largest // _SMALL)
-        self._small = _Part(size // _FOR_SMALL)
-        self._large = _Part(size - size // _FOR_SMALL)
+        self._small = _Section(size // _FOR_SMALL)
+        self._large = _Section(size - size // _FOR_SMALL)
         self._lock = threading.Lock()
         # of the bytes of large bodies
         self._pace = Pace(_RATE * max(largest, _MIB), burst=_BURST)
 
     @property
     def free(self) -> int:
-        """How many bytes are free, of both parts together."""
+        """How many bytes are free, of both sections together."""
         return self._small.free + self._large.free
 
     @contextmanager
     def body(self, length: int | None = None) -> Generator[Body]:
         """Yield a body of *length* bytes, if known; the body gives its room back at the end of the block."""
-        # Without a length, it begins as a small one: ``hold`` moves a body that outgrows that part.
-        part = self._small
+        # Without a length, it begins as a small one: ``hold`` moves a body that outgrows that section.
+        section = self._small
         if length is not None and length > self._small_size:
-            part = self._large
-        body = Body(self, part)
+            section = self._large
+        body = Body(self, section)
         try:
             yield body
         finally:
             with self._lock:
-                body.part.give_back(body)
+                body.section.drop(body)
 
     def pause(self, body: Body, size: int, now: float) -> float:
         """
@@ -149,7 +151,7 @@ class BodyRoom:
 
         A small body never waits.  All calls come from one event loop.
         """
-        if body.part is self._small:
+        if body.section is self._small:
             return 0.0
         self._pace.use(size, now)
         return self._pace.wait(now)
@@ -157,32 +159,32 @@ class BodyRoom:
     def hold(self, body: Body, chunk: bytes) -> bool:
         """Add *chunk* to *body*; return whether there is room for it."""
         with self._lock:
-            if not body.is_refused and self._takes(body, len(chunk)):
+            if not body.is_refused and self._reserve(body, len(chunk)):
                 body.chunks += chunk
                 return True
-            body.part.give_back(body)
+            body.section.drop(body)
             body.is_refused = True
         _log.warning(
             "A delivery was refused: others fill the %s bytes for bodies", self.size
         )
         return False
 
-    def _takes(self, body: Body, size: int) -> bool:
-        """Reserve *size* bytes more for *body*, and return whether that succeeded; move what is not small."""
+    def _reserve(self, body: Body, size: int) -> bool:
+        """Reserve *size* bytes more for *body*, in the section of its size; return whether that succeeded."""
         wanted = size
-        outgrows = body.part is self._small and body.held + size > self._small_size
+        outgrows = body.section is self._small and body.held + size > self._small_size
         if outgrows:  # nothing in its head said how long it is
             wanted += self._small.release(body)
-            body.part = self._large
-        body.part.unfinished.setdefault(body)
-        return body.part.take(body, wanted)
+            body.section = self._large
+        body.section.unfinished.setdefault(body)
+        return body.section.take(body, wanted)
 
     def finish(self, body: Body) -> bytes | None:
-        """Return *body* as a whole, whose part is safe from now on; ``None`` if the part was lost."""
+        """Return *body* as a whole, whose bytes are safe from now on; ``None`` if they were lost."""
         with self._lock:
             if body.is_refused:
                 return None
-            body.part.unfinished.pop(body, None)
+            body.section.unfinished.pop(body, None)
             whole = bytes(body.chunks)
             body.chunks.clear()
             return whole
@@ -205,6 +207,7 @@ async def read_body(
         del chunk  # While this waits for the next one, it holds none.
         if not has_room:
             return False
+        # There was room, but the body is too large: ``Processing.receive`` sees that, and answers 413.
         if arriving.held > largest:
             return True
         pause = arriving.pause(size, loop.time())

@@ -130,7 +130,7 @@ class CatchUp:
 
     async def run(self) -> CatchUpSummary:
         """Walk the lists, and return what was found; what was stored stays if this fails or is cancelled."""
-        await self._name_earlier()
+        await self._store_missing_subjects()
         knows_from = await self._store.knows_from()
         types = tuple(kind for kind in LISTED if kind in self._wanted)
         summary = CatchUpSummary(
@@ -152,7 +152,7 @@ class CatchUp:
         _log.info("Caught up: %s", summary.explain())
         return summary
 
-    async def _name_earlier(self) -> None:
+    async def _store_missing_subjects(self) -> None:
         """Store the subjects of events that an earlier version of the package has stored."""
         while True:
             named = await self._store.name_subjects(_OF_EARLIER)
@@ -175,13 +175,13 @@ class CatchUp:
         self, page: Page[Invoice], summary: CatchUpSummary
     ) -> CatchUpSummary:
         """Store the events of *page* that the store has not seen; return the *summary* with them."""
-        events: dict[str, Sequence[Delivery]] = {}
+        deliveries_of: dict[str, Sequence[Delivery]] = {}  # by the subject of the event
         passed_over = 0
         for at, invoice in enumerate(page):
             try:
                 for subject in self._subjects_of(invoice, summary.types):
                     event = caught_up(subject, page.timestamp, invoice)
-                    events[subject] = self._deliveries(event)
+                    deliveries_of[subject] = self._deliveries(event)
             except (MalformedEventError, ValueError) as error:
                 passed_over += 1
                 _log.warning(
@@ -191,8 +191,8 @@ class CatchUp:
                     error,
                 )
         stored: Sequence[bool] = []
-        if events:
-            stored = await self._store.put_unseen([*events.values()])
+        if deliveries_of:
+            stored = await self._store.put_unseen([*deliveries_of.values()])
         handed = sum(stored)
         return attrs.evolve(
             summary,
@@ -242,12 +242,12 @@ def _checked_times(
     problems: list[str] = []
     first = epoch_ms("since", since, problems)
     last = round((now - _MARGIN) * 1000)
-    why_late = "less than 5 minutes ago, and deliveries are still expected. Pass until"
+    if_late = "since: is less than 5 minutes ago, and deliveries are still expected. Pass until"
     if until is not None:
         last = epoch_ms("until", until, problems)
-        why_late = "later than until"
+        if_late = "since: is later than until"
     if not problems and first > last:
-        problems.append(f"since: is {why_late}")
+        problems.append(if_late)
     for name, time in (("since", first), ("until", last)):
         if time > _LAST:
             problems.append(f"{name}: is after the year 9999")

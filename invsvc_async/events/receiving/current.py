@@ -34,11 +34,12 @@ class Gone:
     uuid: str
 
 
-class Current:
+class CurrentInvoices:
     """
-    Reads of *client*, or of a client made by a function, which is opened and closed with the receiver.
+    Calls handlers with the invoices that events name, as *client* reads them now.
 
-    Events that name the same invoice share a read that begins after they came.
+    *client* may be a function that makes one, which is opened and closed with the receiver. Events that name
+    the same invoice share a read that begins after they came.
     """
 
     def __init__(self, client: Client | Callable[[], Client] | None) -> None:
@@ -47,24 +48,26 @@ class Current:
             raise ConfigurationError(
                 f"client: {type(client).__name__} is not valid. Pass a Client, or a function that makes one."
             )
-        self.make: Final = client if callable(client) else None
-        self.is_given: Final = client is not None
+        self._make = client if callable(client) else None
+        self.can_read: Final = client is not None
+        self.is_ready_made: Final = client is not None and not callable(client)
+        """Whether a client was passed, which belongs to one event loop, and no function that makes one."""
         self._client = None if callable(client) else client
         self._reads = SingleFlight()
 
     async def open(self) -> None:
         """Make the client, if a function does so; it may raise anything."""
-        if self.make is not None and self._client is None:
-            self._client = self.make()
+        if self._make is not None and self._client is None:
+            self._client = self._make()
             await self._client.__aenter__()
 
     async def close(self) -> None:
         """Close the client, if it was made here."""
-        if self.make is not None and self._client is not None:
+        if self._make is not None and self._client is not None:
             client, self._client = self._client, None
             await client.aclose()
 
-    async def call(
+    async def call_with_invoice(
         self,
         function: Callable[[Event, Invoice | Gone], Awaitable[object]],
         event: Event,
@@ -84,6 +87,7 @@ class Current:
         invoice = await self._reads.share(
             uuid.upper(), lambda: _read(client, uuid, filters, kind)
         )
+        # The lists show types E and P alone: of another type, that neither has the invoice proves nothing.
         if isinstance(invoice, Gone) and kind not in (None, "E", "P"):
             raise _unreadable(event, "neither list has its type")
         return await function(event, invoice)
@@ -142,4 +146,5 @@ def _field(data: Any, name: str) -> Any:
     if isinstance(data, dict):
         first, *rest = name.split("_")
         return data.get(first + "".join(map(str.capitalize, rest)))
-    return getattr(data, name, None)  # a FieldError is an AttributeError
+    # For a field that is missing or malformed, a model raises ``FieldError``, which is an AttributeError.
+    return getattr(data, name, None)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Any: the function may name the family of events that it expects
 HandOver: TypeAlias = "Callable[[Any], object]"
-NAME: Final = "hand_over"  # the name of the handler in the store
+HANDLER_NAME: Final = "hand_over"  # in the store
 
 
 def handing_over(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.current import Current
+    from invsvc_async.events.receiving.current import CurrentInvoices
     from invsvc_async.events.receiving.handlers import Handler, Middleware
     from invsvc_async.events.receiving.stats import Tally
 
@@ -31,7 +31,7 @@ class HandlerCalls:
 
     def __init__(
         self,
-        current: Current,
+        current: CurrentInvoices,
         tally: Tally,
         around: Callable[[], Around | None],
     ) -> None:
@@ -40,7 +40,7 @@ class HandlerCalls:
         self._around = around
         self.middleware: list[Middleware] = []
 
-    async def handle(
+    async def call(
         self,
         handler: Handler,
         event: Event,
@@ -53,12 +53,12 @@ class HandlerCalls:
         handling = Handling(event, handler.name, attempt)
         proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
         if handler.fetch:
-            proceed = partial(self._current.call, handler.function, event)
+            proceed = partial(self._current.call_with_invoice, handler.function, event)
         # what any of them returns is dropped
         for function in reversed(self.middleware):
             proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
         try:
-            running = called(proceed())
+            running = run_handler(proceed())
             around = self._around()
             if around is None:
                 await running
@@ -71,26 +71,29 @@ class HandlerCalls:
             self._tally.called(handling, loop.time() - started, failure)
 
 
-async def called(running: Awaitable[object]) -> None:
+async def run_handler(running: Awaitable[object]) -> None:
     """
     Run a handler in a separate task: a handler that cancels the task has failed, and the caller goes on.
 
-    An error that ends the process is raised as it is. Any other that is no ``Exception`` becomes a
-    ``RuntimeError``.
+    If the caller is cancelled, so is the handler, and its end is waited for: a handler that ends well all the
+    same has succeeded. An error that ends the process is raised as it is. Any other that is no ``Exception``
+    becomes a ``RuntimeError``.
     """
     task = asyncio.ensure_future(running)
-    cancelled = False
+    is_caller_cancelled = False
     try:
         await asyncio.wait((task,))
     except asyncio.CancelledError:
-        cancelled = True
+        is_caller_cancelled = True
         task.cancel()
+        # Each further cancellation of the caller cancels the handler again. None is raised here, because the
+        # result of the task, below, says whether the handler has given way to it.
         with suppress(asyncio.CancelledError):
-            await until_ended([task], task.cancel)
+            await until_ended([task], hurry=task.cancel)
     try:
         task.result()
     except asyncio.CancelledError as error:
-        if cancelled:
+        if is_caller_cancelled:
             raise
         raise RuntimeError(
             "handler: it, or something that it awaited, was cancelled. Handle that in it."

@@ -218,7 +218,7 @@ class Handler:
     )
 
     def is_for(self, kind: str) -> bool:
-        """Whether it is registered for a type, other than by ``*``."""
+        """Whether this handler is registered for *kind*: a type, by its name or a family, or ``*`` itself."""
         return not self.types.isdisjoint((kind, *_families(kind)))
 
     def wants(self, event: Event) -> bool:
@@ -348,7 +348,8 @@ class HandlerGroup:
     """
     Handlers whose events are taken together: those with the same timeout and no rate, or one with a rate.
 
-    If the store knows no handlers, ``names`` is empty, and all are one group.
+    The name ``""`` stands for events that are stored for no handler yet. If the store knows no handlers,
+    ``names`` is empty, and all are one group.
     """
 
     names: tuple[str, ...]
@@ -367,8 +368,8 @@ class Handlers:
         stored_first: bool,
     ) -> None:
         self.policy: Final = policy
-        # if it knows handlers
-        self.store: Final = store if isinstance(store, HandlerStore) else None
+        # ``None`` if the store knows no handlers: then each type has at most one.
+        self.handler_store: Final = store if isinstance(store, HandlerStore) else None
         self._stored_first = stored_first
         self._by_name: dict[str, Handler] = {}
         self._by_type: dict[str, _OfType] = {}
@@ -450,7 +451,13 @@ class Handlers:
         found: list[Delivery] = []
         key = whole.key
         for one in matching:
-            order = _tried("key", one, one.ordering_key, event, None)
+            order = _result_or(
+                None,
+                one.ordering_key,
+                event,
+                option="key",
+                handler=one,
+            )
             found.append(
                 Delivery(
                     key=key,
@@ -462,42 +469,51 @@ class Handlers:
                     as_of=whole.as_of,
                 )
             )
-            key = None  # only the first delivery has the key
+            key = None  # ``put`` stores the others under the key of the first.
         return tuple(found)
 
     def has_for(self, kind: str) -> bool:
         """Return whether a handler gets events of the type *kind*."""
-        return any(self._of_type(kind))
+        own, rest = self._of_type(kind)
+        return bool(own or rest)
 
     def to_assign(self, entry: Entry, event: Event) -> Sequence[Delivery]:
         """
-        Return what the store has to know before *entry* can be handled.
+        Return the deliveries with which the store has to replace *entry* before it is handled, if any.
 
-        That is the handlers of an event that was stored by somebody who did not know them, and the order of
-        one that was revived, given to the handler by an operator, or stored when ``key`` raised.
+        Some entries say nothing yet of who is to handle the event, or in which order.
         """
-        if self.store is None or entry.ordering_key is not None:
+        if self.handler_store is None:
             return []
+        # The event already waits in an order, and so for a handler.
+        if entry.ordering_key is not None:
+            return []
+        # The event was stored by somebody who did not know the handlers. If none wants it, it is ignored.
         if not entry.handler:
             if self.matching(event):
                 return self.deliveries(event)
             return []
+        # The event is for one handler. It has no order yet if it was revived, if an operator gave it to the
+        # handler, or if ``key`` raised when it was stored.
         handler = self._by_name.get(entry.handler)
         if handler is None or handler.key is None:
             return []
+        # ``where`` refuses the event: it is not handled at all, and needs no order.
         if not handler.wants(event):
             return []
         key = handler.ordering_key(event)
+        # ``key`` allows any order.
         if key is None:
             return []
-        given = Delivery(
+        # The entry becomes this delivery, and keeps its own key and body.
+        in_order = Delivery(
             key=None,
             type=event.type,
             body=None,
             handler=handler.name,
             ordering_key=key,
         )
-        return [given]
+        return [in_order]
 
     def of(self, entry: Entry, event: Event) -> Handler | None:
         """Return the handler that an entry is for, if it wants the event."""
@@ -511,9 +527,11 @@ class Handlers:
 
     def policy_of(self, entry: Entry) -> InboxPolicy:
         """Return the policy of the handler that an entry is for."""
-        if entry.handler or self.store is not None:
+        if entry.handler:
             handler = self._by_name.get(entry.handler)
-        else:  # the store knows no handlers, so that there is one for each type
+        elif self.handler_store is not None:
+            handler = None  # The event is assigned to its handlers before one of them gets it.
+        else:  # The store knows no handlers, so that there is one for each type.
             own, rest = self._of_type(entry.type)
             handler = next(iter(own or rest), None)
         if handler is None:
@@ -522,16 +540,19 @@ class Handlers:
 
     def groups(self) -> list[HandlerGroup]:
         """Return the groups of events to take together; events without a handler are in the first."""
-        names: dict[tuple[float, Pace | None], list[str]] = {
+        names_by_limits: dict[tuple[float, Pace | None], list[str]] = {
             (self.policy.timeout, None): [""]
         }
         for handler in self._by_name.values():
-            names.setdefault((handler.policy.timeout, handler.pace), []).append(
-                handler.name
-            )
-        if self.store is None:
-            return [HandlerGroup((), max(timeout for timeout, _ in names), None)]
-        return [HandlerGroup(tuple(found), *limits) for limits, found in names.items()]
+            limits = (handler.policy.timeout, handler.pace)
+            names_by_limits.setdefault(limits, []).append(handler.name)
+        if self.handler_store is None:
+            longest = max(timeout for timeout, _ in names_by_limits)
+            return [HandlerGroup(names=(), timeout=longest, pace=None)]
+        return [
+            HandlerGroup(names=tuple(names), timeout=timeout, pace=pace)
+            for (timeout, pace), names in names_by_limits.items()
+        ]
 
     def _of_type(self, kind: str) -> _OfType:
         """Return the handlers of the type *kind*, and those of ``*``; remember them."""
@@ -556,7 +577,7 @@ class Handlers:
             raise ConfigurationError(
                 "on: key= and rate= need stored events. Use Receiver(mode='inbox')."
             )
-        if self.store is not None:
+        if self.handler_store is not None:
             return
         if ordered or self._shares_a_type(handler):
             raise ConfigurationError(
@@ -566,7 +587,7 @@ class Handlers:
 
     def _shares_a_type(self, handler: Handler) -> bool:
         """Return whether another handler is for a type that *handler* is for."""
-        kinds = ("*", *EVENT_TYPES)  # no family has the first one
+        kinds = ("*", *EVENT_TYPES)  # Two handlers of ``*`` share events, too.
         own = [kind for kind in kinds if handler.is_for(kind)]
         for other in self._by_name.values():
             if other.name != handler.name and any(map(other.is_for, own)):
@@ -590,24 +611,35 @@ def delivery_of(event: Event) -> Delivery:
 
 
 def _may_want(handler: Handler, event: Event) -> bool:
-    """Return whether *handler* wants *event*, which has a type of the handler, or its ``where`` raises."""
+    """Return whether ``where`` of *handler*, which is for the type of *event*, returns true, or raises."""
     if handler.where is None:
         return True
-    return _tried("where", handler, handler.wants, event, True)
+    return _result_or(
+        True,
+        handler.wants,
+        event,
+        option="where",
+        handler=handler,
+    )
 
 
-def _tried(
-    what: str,
-    handler: Handler,
+def _result_or(
+    fallback: T,
     function: Callable[[Event], T],
     event: Event,
-    otherwise: T,
+    *,
+    option: str,
+    handler: Handler,
 ) -> T:
-    """Call a user-supplied function; return *otherwise* if it raises. An attempt calls it again."""
+    """
+    Return what *function*, a user-supplied *option* of *handler*, returns; *fallback* if it raises.
+
+    The attempt to handle the event calls the function again: there, an error counts as a failed attempt.
+    """
     try:
         return function(event)
     except Exception as error:  # noqa: BLE001 - it may raise anything
         _log.warning(
-            "%s of handler %s failed: %s", what, handler.name, type(error).__name__
+            "%s of handler %s failed: %s", option, handler.name, type(error).__name__
         )
-        return otherwise
+        return fallback

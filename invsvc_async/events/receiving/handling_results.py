@@ -54,8 +54,9 @@ class HandlingResults:
         """
         Store that *entry* is handled, whose lease lasts until the loop's time *end*.
 
-        *event* has its body, if only a claim was stored.
+        *event* is the event of *entry*, if that may be a claim without a body.
         """
+        # ``body`` is passed only if bodies are kept: a user's store may be without that argument.
         kept: dict[str, bytes | None] = {}
         if self._policy.keep_bodies is not None:
             kept["body"] = entry.body if event is None else event.raw

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.receiving.admission import (
-    Admitted,
     Arrival,
     Receipt,
     TrustSource,
@@ -30,9 +29,11 @@ if TYPE_CHECKING:
     from invsvc_async.events.event import Head
     from invsvc_async.events.verify import Trust
 
-V = TypeVar("V", bound="Verdict")
+V = TypeVar("V", bound="Verdict | None")
 
 _log: Final = logging.getLogger("invsvc_async.events")
+# The first or newer secrets cannot be had, or not in time.
+_NOT_FETCHED: Final = (ConfigurationError, TimeoutError)
 
 
 class AnswerTimes:
@@ -74,84 +75,102 @@ class Judge:
 
     def doubts(self, head: Head) -> bool:
         """
-        Return whether these headers rule a delivery out, by the secrets that are known now.
+        Return whether these headers decide the answer, by the secrets that are known now.
 
-        It is a doubt, because newer secrets may admit the delivery: ``refusal`` asks for them.
+        It is a doubt, because newer secrets may admit the delivery: ``answer_by_head`` asks for them.
         """
         known = self._source.known
         if known is None:
             return False
         return self._judge_head(known, head) is not None
 
-    async def refusal(self, until: float, arrival: Arrival) -> Receipt | None:
-        """Return the refusal of a delivery by the headers alone, if any. Waits until *until*."""
-        receipt = await self._judged(until, arrival, self._judge_head_of)
-        if isinstance(receipt, Receipt):
-            return receipt
-        return None
+    async def answer_by_head(self, until: float, arrival: Arrival) -> Receipt | None:
+        """
+        Return the answer to a delivery if the headers alone decide it: a refusal, or that to a test.
+
+        ``None``: the body has to be read. Waits until the loop time *until*.
+        """
+        try:
+            trust = self._source.at_hand()
+            if trust is None:
+                trust = await self._first_trust(until)
+            answer = self._judge_head_of(trust, arrival)
+            if not _is_refusal(answer):
+                return answer
+            return await self._judged_again(
+                until,
+                arrival,
+                self._judge_head_of,
+                refused_by=trust,
+                refusal=answer,
+            )
+        except _NOT_FETCHED as failure:
+            return self._tally.unavailable(SECRETS, failure)
 
     async def verdict(self, until: float, arrival: Arrival) -> Verdict:
         """Return the verdict on a delivery, of which the body is there. Waits until the loop time *until*."""
-        source = self._source
-        # Fixed secrets need no look at their age; most deliveries are admitted by what is known.
-        trust = source.known if source.is_fixed else source.at_hand()
-        verdict: Verdict | None = None
-        if trust is not None:
-            self._tally.failing.pop(SECRETS, None)
+        try:
+            trust = self._source.at_hand()
+            if trust is None:
+                trust = await self._first_trust(until)
+            else:
+                self._tally.works_again(SECRETS)
             verdict = self._judge_whole(trust, arrival)
-        if isinstance(verdict, Admitted):
-            return verdict
-        verdict = await self._judged(until, arrival, self._judge_whole, verdict)
-        assert verdict is not None  # Of a delivery with a body, there is one.
-        return verdict
+            if not _is_refusal(verdict):
+                return verdict
+            return await self._judged_again(
+                until,
+                arrival,
+                self._judge_whole,
+                refused_by=trust,
+                refusal=verdict,
+            )
+        except _NOT_FETCHED as failure:
+            return self._tally.unavailable(SECRETS, failure)
 
     def _judge_head(self, trust: Trust, head: Head) -> Receipt | None:
-        """Return the answer that no body can change, if any."""
+        """Return the answer that no body can change, if the headers decide it."""
         return judge_head(
             trust, head, self._tally.clock(), takes_tests=self.takes_tests
         )
 
     def _judge_head_of(self, trust: Trust, arrival: Arrival) -> Receipt | None:
-        """Return the same for an arrival whose body is not looked at."""
+        """Return the answer by the head of *arrival*, whose body is not looked at."""
         return self._judge_head(trust, arrival.head)
 
     def _judge_whole(self, trust: Trust, arrival: Arrival) -> Verdict:
         """Return the verdict on a delivery by its head and its body."""
         return judge(trust, arrival, self._tally.clock())
 
-    async def _judged(
+    async def _first_trust(self, until: float) -> Trust:
+        """Return the trust where none has been known; raise one of ``_NOT_FETCHED`` if that fails."""
+        with self._times.within(until):
+            trust = await self._source.newer(None)
+        assert trust is not None  # ``newer`` raises otherwise.
+        return trust
+
+    async def _judged_again(
         self,
         until: float,
         arrival: Arrival,
-        judging: Callable[[Trust, Arrival], V | None],
-        verdict: V | None = None,
-    ) -> V | Receipt | None:
+        judging: Callable[[Trust, Arrival], V],
+        *,
+        refused_by: Trust,
+        refusal: V,
+    ) -> V:
         """
-        Return the verdict of *judging*, by newer secrets if those that are known refuse the delivery.
+        Return the verdict of *judging* by a newer trust than *refused_by*; the *refusal* if there is none.
 
-        *verdict* is the one by the known secrets, if there is one yet. First the secrets are fetched, if none
-        are known. Then the delivery is judged by them. If they refuse it, newer ones are fetched, and if
-        these differ, it is judged by them.
+        Raises one of ``_NOT_FETCHED``.
         """
-        trust = self._source.at_hand()
-        try:
-            with self._times.within(until):
-                if trust is None:
-                    trust = await self._source.newer(None)
-                    assert trust is not None  # ``newer`` raises otherwise.
-                if verdict is None:
-                    verdict = judging(trust, arrival)
-                newer = None
-                if _is_refusal(verdict):
-                    newer = await self._source.newer(trust)
-        except (ConfigurationError, TimeoutError) as failure:
-            # The secrets are not known, or newer ones cannot be asked for.
-            return self._tally.unavailable(SECRETS, failure)
-        if newer is not None:
-            trust = newer
-            verdict = judging(newer, arrival)
+        with self._times.within(until):
+            newer = await self._source.newer(refused_by)
+        if newer is None:
+            self._note_retired(refused_by, arrival)
+            return refusal
+        verdict = judging(newer, arrival)
         if _is_refusal(verdict):
-            self._note_retired(trust, arrival)
+            self._note_retired(newer, arrival)
         return verdict
 
     def _note_retired(self, trust: Trust, arrival: Arrival) -> None:

@@ -13,7 +13,7 @@ from invsvc_async.errors import ConfigurationError, JournalError
 
 if TYPE_CHECKING:
     from invsvc_async.events.receiving.admission import TrustSource
-    from invsvc_async.events.receiving.current import Current
+    from invsvc_async.events.receiving.current import CurrentInvoices
     from invsvc_async.events.receiving.worker import InboxWorker, Inline
     from invsvc_async.events.stores import Store
 
@@ -30,7 +30,7 @@ class Lifetime(msgspec.Struct, kw_only=True, eq=False):
     """
 
     source: TrustSource
-    current: Current
+    current: CurrentInvoices
     store: Store
     worker: InboxWorker
     inline: Inline
@@ -50,15 +50,17 @@ class Lifetime(msgspec.Struct, kw_only=True, eq=False):
             self.closing is not None
             and self.closing.get_loop() is asyncio.get_running_loop()
         ):
-            await asyncio.wait({self.closing})  # It was cancelled, and goes on.
+            # An ``end`` that was cancelled has left its closing under way.
+            await asyncio.wait({self.closing})
         if self.source.known is None:
             await self.source.newer(None)
         try:
             await self.current.open()
             await _open_store(self.store)
         except BaseException as error:
-            # Nobody else will close them.
+            # A receiver that has not started is never ended.
             await self.current.close()
+            # A store whose ``open`` failed is not open; one whose ``open`` was cancelled may be.
             if isinstance(error, asyncio.CancelledError):
                 await self.store.close()
             raise

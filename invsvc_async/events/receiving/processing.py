@@ -15,7 +15,7 @@ from invsvc_async.events.receiving.admission import (
     Unreadable,
     check_age,
 )
-from invsvc_async.events.receiving.handler_calls import called
+from invsvc_async.events.receiving.handler_calls import run_handler
 from invsvc_async.events.receiving.stats import STORE
 from invsvc_async.events.stores import Delivery
 
@@ -54,14 +54,14 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
             return Receipt(413, "refused")
         verdict = await self.judge.verdict(until, arrival)
         match verdict:
-            case Receipt():
-                return verdict
-            case Unreadable():
-                self.tally.used(verdict.by)
-                return await self._bury(until, arrival, verdict)
             case Admitted():
                 self.tally.used(verdict.by)
                 return await self._admit(until, verdict)
+            case Unreadable():
+                self.tally.used(verdict.by)
+                return await self._bury_unreadable(until, arrival, verdict)
+            case Receipt():
+                return verdict
 
     async def _admit(self, until: float, admitted: Admitted) -> Receipt:
         """Answer a delivery that is genuine and can be read."""
@@ -82,7 +82,7 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
             return Receipt(200, "ignored", event)
         return Receipt(200, "unknown", event)
 
-    async def _bury(
+    async def _bury_unreadable(
         self,
         until: float,
         arrival: Arrival,
@@ -99,23 +99,27 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
             body=arrival.body,
         )
         left = until - asyncio.get_running_loop().time()
-        return await self.inline.bury(found, unreadable.error, within=left)
+        return await self.inline.bury_malformed(
+            found,
+            unreadable.error,
+            claimed=None,
+            within=left,
+        )
 
     async def _keep(self, until: float, event: Event) -> Receipt:
         """Store *event* for each of its handlers; the worker calls them."""
         first, *further = self.handlers.deliveries(event)
-        # The store of the worker, if it can keep an event for each of several handlers. Otherwise it is
-        # ``None``, and there is at most one handler.
-        store_of_handlers = self.handlers.store
+        # ``None`` if the store knows no handlers: then there is at most one.
+        handler_store = self.handlers.handler_store
         try:
             with self.times.within(until):
-                if store_of_handlers is None:
+                if handler_store is None:
                     new = await self.worker.store.put(first)
                 else:
-                    new = await store_of_handlers.put(first, further)
+                    new = await handler_store.put(first, further)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self.tally.unavailable(STORE, failure, event)
-        self.tally.failing.pop(STORE, None)
+        self.tally.works_again(STORE)
         self.worker.wake()
         if new:
             return Receipt(200, "stored", event)
@@ -126,7 +130,7 @@ class Processing(msgspec.Struct, kw_only=True, eq=False):
         if self.test_handler is not None:
             try:
                 with self.times.within(until):
-                    await called(self.test_handler(event))
+                    await run_handler(self.test_handler(event))
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; tests are not sent again
                 _log.warning(
                     "The handler of test events failed on %s",

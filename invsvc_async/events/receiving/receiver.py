@@ -28,8 +28,12 @@ from invsvc_async.events.receiving.catching_up import (
     CatchUpSummary,
     wanted_of,
 )
-from invsvc_async.events.receiving.current import Current
-from invsvc_async.events.receiving.handing_over import NAME, HandOver, handing_over
+from invsvc_async.events.receiving.current import CurrentInvoices
+from invsvc_async.events.receiving.handing_over import (
+    HANDLER_NAME,
+    HandOver,
+    handing_over,
+)
 from invsvc_async.events.receiving.handler_calls import HandlerCalls
 from invsvc_async.events.receiving.handlers import (
     EventHandler,
@@ -183,7 +187,7 @@ class Receiver:
             secrets,
             shared_header,
             accept_unsigned=accept_unsigned,
-            max_age=refresh_after,
+            refresh_after=refresh_after,
         )
         self._tally = Tally(clock)
         self.deadline: Final = deadline
@@ -191,19 +195,19 @@ class Receiver:
         self.room: Final = BodyRoom(max_body_bytes)
         self.store: Final = choose_store(dedupe, store, mode)
         """The store of events, which also contains the dead letters."""
-        self._current = Current(client)
+        self._current = CurrentInvoices(client)
         stores_first = mode == "inbox"
         self._handlers = Handlers(policy, self.store, stored_first=stores_first)
         self._hands_over = hand_over is not None
         if hand_over is not None:
             giving = handing_over(hand_over, stores_first=stores_first)
-            self._handlers.add(giving, ("*",), {"name": NAME}, fetch=False)
+            self._handlers.add(giving, ("*",), {"name": HANDLER_NAME}, fetch=False)
         # Tracing sets ``on_handling`` later.
         self._calls = HandlerCalls(self._current, self._tally, lambda: self.on_handling)
         self._worker = InboxWorker(
             self.store,
             self._handlers,
-            self._calls.handle,
+            self._calls.call,
             random=random,
             tally=self._tally,
         )
@@ -342,7 +346,7 @@ class Receiver:
                 "on: this receiver hands its events over to your queue. Call the function where they are "
                 "taken from it, or leave hand_over out."
             )
-        if fetch and not self._current.is_given:
+        if fetch and not self._current.can_read:
             raise ConfigurationError(
                 "on: fetch=True needs a client. Use Receiver(client=…)."
             )
@@ -409,7 +413,7 @@ class Receiver:
         return await self._answered(arrival, until)
 
     async def _answered(self, arrival: Arrival, until: float) -> Receipt:
-        """Process a delivery within what is called around each; count and return the answer."""
+        """Process a delivery, within ``on_delivery`` if that is set; count and return the answer."""
         receiving = self._processing.receive(until, arrival)
         if self.on_delivery is None:
             receipt = await receiving
@@ -418,12 +422,12 @@ class Receiver:
         return self.counted(until, receipt)
 
     def doubts(self, head: Head) -> bool:
-        """Return whether these headers rule a delivery out, by the secrets that are known now."""
+        """Return whether these headers decide the answer, by the secrets that are known now."""
         return self._judge.doubts(head)
 
     async def refusal(self, until: float | None, head: Head) -> Receipt | None:
         """
-        Return the answer to a delivery by its headers alone, or ``None`` if its body has to be read.
+        Count and return the answer if the headers decide it, or return ``None``: the body has to be read.
 
         Newer secrets are waited for until the loop time *until*, by default within the deadline.
         """
@@ -435,7 +439,7 @@ class Receiver:
             else until
         )
         empty = Arrival(b"", head)
-        receipt = await self._judge.refusal(until, empty)
+        receipt = await self._judge.answer_by_head(until, empty)
         if receipt is None:
             return None
         if self.on_delivery is not None:
@@ -451,10 +455,10 @@ class Receiver:
         """
         Count and log the answer to a delivery that was to be answered until *until*; return the answer.
 
-        Both times are of the event loop, or of another clock, which then gives *now*. The delivery began the
-        deadline before *until*.
+        *until* is a time of the event loop, or of another clock, whose time is then *now*.
         """
-        seconds = (now or asyncio.get_running_loop().time()) - until + self.deadline
+        began = until - self.deadline
+        seconds = (now or asyncio.get_running_loop().time()) - began
         self._tally.answered(receipt, seconds)
         level = logging.DEBUG if receipt.status < 300 else logging.WARNING
         if _log.isEnabledFor(level):
@@ -491,7 +495,7 @@ class Receiver:
             return self.counted(until, refusal)
         refusal = await self.refusal(until, head)
         if refusal is not None:
-            return refusal
+            return refusal  # ``refusal`` has counted it.
         if isinstance(body, bytes):
             arrival = Arrival(body, head)
             del body
@@ -547,7 +551,7 @@ class Receiver:
     @property
     def sync(self) -> SyncReceiver:
         """Return the form of this receiver for applications without async, in a thread of its own."""
-        if self._current.is_given and self._current.make is None:
+        if self._current.is_ready_made:
             raise ConfigurationError(
                 "client: this receiver runs in a thread with an event loop of its own. Pass a function that "
                 "makes the client, such as Client.from_env."

@@ -114,7 +114,11 @@ class Use:
 
 
 class Tally:
-    """The counters of one receiver; *clock* returns seconds since the epoch."""
+    """
+    The counters of one receiver, and its ``clock``, which returns seconds since the epoch.
+
+    What fails for a delivery, ``SECRETS`` or ``STORE``, is a problem from ``unavailable`` to ``works_again``.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock: Final = clock
@@ -141,6 +145,10 @@ class Tally:
         times, _ = self.failing.get(what, (0, ""))
         self.failing[what] = times + 1, type(failure).__name__
         return unavailable(what, failure, event)
+
+    def works_again(self, what: str) -> None:
+        """Note that *what* has worked for a delivery: earlier failures are no problem any more."""
+        self.failing.pop(what, None)
 
     def used(self, credential: Credential | None) -> None:
         """Count a delivery that *credential* has authenticated."""

@@ -61,11 +61,13 @@ class Unread:
         """Whether what is known of the store is nothing, or may be out of date."""
         if self._searched is None:
             return True
+        # After a search that found none, no other is needed: ``note`` says when this process makes one.
         return self._has_some and self._steady() - self._searched >= _LOOK_AGAIN
 
 
 def is_unread(reason: str) -> bool:
     """Return whether *reason* says that a dead letter could not be read."""
+    # ``reason_of`` begins each reason with the name of the error's class.
     return reason.startswith(MalformedEventError.__name__)
 
 

@@ -80,10 +80,11 @@ class InboxUpkeep:
 
 class LoopWatch:
     """
-    Watches, within its block, until when nothing has blocked the event loop.
+    Watches, within its block, until when nothing has blocked the event loop: ``free_until``, a loop time.
 
-    A lease goes on while the loop is blocked. What a task waits for has not happened long before
-    ``free_until`` (a time of the loop): a loop that is free would have told the task.
+    It tells from when to count a lease that the store has just given. The lease began as the store answered,
+    and goes on while the loop is blocked. Had the answer come before ``free_until``, the loop, which was
+    free, would have resumed the task that waits for it. So the lease began about then, or later.
     """
 
     def __init__(self) -> None:
@@ -113,11 +114,16 @@ class LoopWatch:
 
 @contextmanager
 def survived(message: str, level: int = logging.ERROR) -> Generator[None]:
-    """Log *message* and the error of the block, and go on: a user-supplied store may raise anything."""
+    """
+    Log *message* and the error of the block, and go on: a user-supplied store may raise anything.
+
+    A cancellation of the running task is raised.
+    """
     try:
         yield
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as said
-        raise_if_cancelled()  # else something within the store was
+        # A ``CancelledError`` without a cancellation of this task comes from inside the store.
+        raise_if_cancelled()
         _log.log(level, "%s: %s", message, reason_of(error))
 
 

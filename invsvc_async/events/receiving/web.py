@@ -76,7 +76,8 @@ def refuse_by_head(
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
     kind = (head.get("content-type") or "").partition(";")[0].strip().lower()
-    # "" if it came twice; a server may have decoded it
+    # A coded body is refused even if the server has decoded it: a signature is of the bytes that were sent.
+    # The coding is "" if its header came twice.
     coding = head.get("content-encoding")
     is_coded = coding is not None and coding.lower() != "identity"
     if is_coded or kind != "application/json":
@@ -192,10 +193,11 @@ class SyncReceiver:
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._lock = threading.Lock()
-        self._started_in: int | None = None  # the process in which the receiver runs
-        self._stops_in: int | None = None  # the process that stops it as it ends
+        # By their ids: the process in which the receiver runs, and the one that calls ``stop`` as it ends.
+        self._running_process: int | None = None
+        self._exiting_process: int | None = None
         self._thread: threading.Thread | None = None
-        self._started = _Started()  # of that thread
+        self._start_outcome = _Started()  # the outcome of starting that thread
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._forget)
 
@@ -213,19 +215,20 @@ class SyncReceiver:
         """Return the start that is under way, or has succeeded; or begin one."""
         with self._lock:
             # After a fork, the thread and the connections stay behind.
-            if self._started_in not in {None, os.getpid()}:
+            if self._running_process not in {None, os.getpid()}:
                 raise ConfigurationError(
                     "receiver: it was started before the process forked. Start it in each process, or let "
                     "the first delivery start it."
                 )
             if self._thread is None or not self._thread.is_alive():
                 self._begin()
-            return self._started  # to wait for without the lock: all that wait for one start share its result
+            # To be waited for without the lock: all that wait for one start share its result.
+            return self._start_outcome
 
     def _begin(self) -> None:
-        """Start a thread that runs the receiver; ``_started`` is of that thread from now on."""
-        self._started = _Started()
-        live = partial(self._live, self._started)
+        """Start a thread that runs the receiver; ``_start_outcome`` is of that thread from now on."""
+        self._start_outcome = _Started()
+        live = partial(self._live, self._start_outcome)
         self._stop_at_exit()
         # The thread is stored before its start, for ``stop``: a signal may cut this off.
         self._thread = thread = threading.Thread(
@@ -241,8 +244,8 @@ class SyncReceiver:
 
     def _stop_at_exit(self) -> None:
         """Have ``stop`` called as the process ends: a server that recycles its processes tells nobody."""
-        if self._stops_in != os.getpid():
-            self._stops_in = os.getpid()
+        if self._exiting_process != os.getpid():
+            self._exiting_process = os.getpid()
             atexit.register(self.stop)
 
     def stop(self) -> None:
@@ -254,13 +257,15 @@ class SyncReceiver:
         with self._lock:
             if (thread := self._thread) is None:
                 return
-            has_started = self._started.exception() is None  # waits for it
+            # This waits for the end of the start, with the lock: no delivery begins another meanwhile.
+            failure = self._start_outcome.exception()
+            has_started = failure is None
             self._thread = None
             if has_started and thread.is_alive():
-                loop, stopping = self._started.result()
+                loop, stopping = self._start_outcome.result()
                 loop.call_soon_threadsafe(stopping.set)
                 thread.join()
-                self._started_in = None
+                self._running_process = None
 
     def __enter__(self) -> Self:
         """Start as ``start`` does."""
@@ -279,7 +284,9 @@ class SyncReceiver:
 
         Spec: Events, Delivery behavior.
         """
-        return self._waited(self._receiver.receive(body, headers), time.monotonic())
+        return self._run_in_thread(
+            self._receiver.receive(body, headers), time.monotonic()
+        )
 
     def answer(
         self,
@@ -301,7 +308,7 @@ class SyncReceiver:
         if refusal is not None:
             return self._counted(begun, refusal)
         if self._receiver.doubts(head):
-            refusal = self._waited(self._receiver.refusal(None, head), begun)
+            refusal = self._run_in_thread(self._receiver.refusal(None, head), begun)
             if refusal is not None:
                 return refusal
         with self._receiver.room.body(length_in(head)) as arriving:
@@ -314,7 +321,7 @@ class SyncReceiver:
             whole = arriving.whole()
             if whole is None:
                 return self._counted(begun, FULL)
-            return self._waited(self._receiver.receive(whole, head), begun)
+            return self._run_in_thread(self._receiver.receive(whole, head), begun)
 
     def _read(
         self,
@@ -328,6 +335,7 @@ class SyncReceiver:
 
         A thread that waits for a piece cannot be woken: the deadline is looked at between pieces.
         """
+        # A byte more than is allowed shows that the body is too large: ``Processing.receive`` answers 413.
         most = self._receiver.max_body_bytes + 1
         expected = most if length is None else min(length, most)
         while arriving.held < expected:
@@ -341,7 +349,8 @@ class SyncReceiver:
                 break
             if time.monotonic() > begun + self._receiver.deadline:
                 return Receipt(408, "refused")
-        # Servers and Django do not tell that a body has ended early.
+        # Servers and Django do not tell that a body has ended early. A body without a single byte is
+        # judged all the same: something may have read it before the receiver.
         if length is not None and 0 < arriving.held < expected:
             raise EOFError
         return None
@@ -367,8 +376,9 @@ class SyncReceiver:
         from django.http import HttpResponse  # pyright: ignore[reportMissingTypeStubs]
 
         has_length = bool(request.META.get("CONTENT_LENGTH"))
+        is_wsgi = hasattr(request, "environ")
         # Under WSGI, Django reads no body that comes in chunks.
-        is_chunked = not has_length and hasattr(request, "environ")
+        is_chunked = is_wsgi and not has_length
         read = _WsgiInput(request.environ) if is_chunked else request.read
         receipt = self.answer(
             request.method, head_of(list(request.headers.items())), read
@@ -385,8 +395,14 @@ class SyncReceiver:
             begun + self._receiver.deadline, receipt, time.monotonic()
         )
 
-    def _waited(self, running: Coroutine[Any, Any, T], begun: float) -> T | Receipt:
-        """Run a coroutine in the receiver's thread; return its result, or an answer if it does not come."""
+    def _run_in_thread(
+        self, running: Coroutine[Any, Any, T], begun: float
+    ) -> T | Receipt:
+        """
+        Run a coroutine in the receiver's thread, which is started first, and return its result.
+
+        If none comes, the receiver is unavailable: that answer is counted and returned.
+        """
         future = None
         try:
             loop, stopping = self._starting().result(self._receiver.deadline)
@@ -400,7 +416,8 @@ class SyncReceiver:
             return self._counted(
                 begun, unavailable(_RECEIVER, TimeoutError("the receiver stopped"))
             )
-        # of the store, of a vault's client, or of a closed loop; or a timeout: a handler blocks the loop
+        # The start raises what the store or a vault's client raises, and a closed loop raises, too. The wait
+        # times out if a handler blocks the loop.
         except Exception as failure:  # noqa: BLE001 - as said
             return self._counted(begun, unavailable(_RECEIVER, failure))
         finally:
@@ -426,7 +443,7 @@ class SyncReceiver:
         """Run the receiver in this loop, until ``stop`` sets the event that *started* gets."""
         stopping = asyncio.Event()  # what comes once it is set is answered 503
         async with self._receiver:
-            self._started_in = os.getpid()
+            self._running_process = os.getpid()
             started.set_result((asyncio.get_running_loop(), stopping))
             await stopping.wait()
 

@@ -6,6 +6,16 @@ process dies, its leases run out, and another worker on the same store takes ove
 
 Inline, the handler may fail, hang, or be cancelled with the request.  The result is stored by a separate
 task, which that cancellation does not reach.
+
+The store gives events out under leases. What its operations do (``stores.Store``), and who calls them:
+
+- ``take`` leases stored events that are due: the worker.
+- ``claim`` stores an event and leases it at once, or says why not: ``Inline``, for each handler.
+- ``handled``, ``release`` and ``bury`` end a lease: done, due again after a delay, or a dead letter.  Both
+  call them, mostly by ``HandlingResults``.  ``bury`` also stores what was never leased and cannot be read.
+- ``assign`` ends a lease of an event that is to be divided among its handlers: the worker.
+- ``put`` stores an event for the worker: ``Processing``.  To a claim without a body, it adds the body:
+  ``Inline``, before the claim is buried.
 """
 
 from __future__ import annotations
@@ -51,9 +61,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.handlers import Handler, HandlerGroup, Handlers
 
 # Its last argument is the number of the attempt, from 1.
-Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"
-# By handler: done once its claim is stored, or has failed.
-_ClaimsMade: TypeAlias = "dict[str, asyncio.Future[None]]"
+CallHandler: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"
 
 _log: Final = logging.getLogger("invsvc_async.events")
 # s between the handler's timeout and the end of the lease, to store the result
@@ -65,7 +73,7 @@ _SOON: Final = 1.0  # s that the answer waits until the result is stored
 
 class InboxWorker:
     """
-    Handle the events in *store* with *handle*, which raises if it fails; *random* returns 0 to 1.
+    Handle the events in *store* with *call_handler*, which raises if that fails; *random* returns 0 to 1.
 
     If the store can keep events for each of several handlers, only those for one of *handlers* are taken, and
     those that were stored before it was known who handles them.
@@ -75,13 +83,13 @@ class InboxWorker:
         self,
         store: Store,
         handlers: Handlers,
-        handle: Handle,
+        call_handler: CallHandler,
         *,
         random: Callable[[], float],
         tally: Tally,
     ) -> None:
         self.store: Final = store
-        self.handle: Final = handle
+        self.call_handler: Final = call_handler
         self.tally: Final = tally
         self._handlers = handlers
         # How often it has looked for events: each look begins with another group of handlers.
@@ -143,7 +151,7 @@ class InboxWorker:
         await _wait_or_cancel(self._running, grace)
 
     def cancel(self) -> None:
-        """Cancel the tasks of all events, for which nobody waits; each releases an event not yet handled."""
+        """Cancel the tasks of all events, without waiting; each task then releases its event."""
         for task in self._running:
             task.cancel()
 
@@ -160,7 +168,11 @@ class InboxWorker:
                     await set_within(self._woken, pause)
 
     async def _take(self) -> float:
-        """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
+        """
+        Start what is due, as far as there are free places; return the pause before the next look, in s.
+
+        The pause is 0 if anything was started, because more may be due.
+        """
         groups = self._handlers.groups()
         pause = self._handlers.policy.poll
         # Each group is the first in its turn, so that none waits for ever.
@@ -204,10 +216,11 @@ class InboxWorker:
 
     def _start(self, entries: Sequence[Entry]) -> bool:
         """
-        Start what was taken; return whether there was anything.
+        Start to handle *entries*, which were just taken; return whether there are any.
 
-        Its leases began when the loop was free for the last time, or a little later (``LoopWatch``), so their
-        ends are counted from then.
+        Their leases began about ``free_until`` or later (``LoopWatch`` says why), so ends are counted from
+        then. They last for the timeout of the group, and ends are counted by that of the handler: the same,
+        or a shorter one if the store knows no handlers.
         """
         for entry in entries:
             end = (
@@ -243,9 +256,12 @@ class InboxWorker:
             )
             await self.store.release(entry, delay=0)
             return
-        store = self._handlers.store
+        store = self._handlers.handler_store
         try:
-            deliveries = await self._handle(entry, policy.timeout, latest)
+            event = _event_in(entry)
+            deliveries = self._handlers.to_assign(entry, event)
+            if not deliveries:
+                await self._call(entry, event, policy.timeout, latest=latest)
         except asyncio.CancelledError:
             await self.store.release(entry, delay=0)
             raise
@@ -253,34 +269,16 @@ class InboxWorker:
             await self.results.failed(entry, error, end)
             return
         if deliveries and store is not None:
-            await store.assign(entry, deliveries)
+            await store.assign(entry, deliveries)  # Each is then taken by itself.
         else:
             await self.results.succeeded(entry, end)
-
-    async def _handle(
-        self,
-        entry: Entry,
-        timeout: float,
-        latest: float,
-    ) -> Sequence[Delivery]:
-        """
-        Call the handler of *entry*, or return the deliveries that the store has to have first.
-
-        Once the store has them, the event is taken again.
-        """
-        event = parse(entry.body or b"")
-        if entry.key is None:
-            check_delivered(event)
-        deliveries = self._handlers.to_assign(entry, event)
-        if not deliveries:
-            await self._call(entry, event, timeout, latest)
-        return deliveries
 
     async def _call(
         self,
         entry: Entry,
         event: Event,
         timeout: float,
+        *,
         latest: float,
     ) -> None:
         """Call the handler of *entry* for at most *timeout* seconds, and until the loop's time *latest*."""
@@ -293,13 +291,39 @@ class InboxWorker:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                await self.handle(handler, event, entry.attempts)
+                await self.call_handler(handler, event, entry.attempts)
         except TimeoutError as error:
             if not limit.expired():  # It is a timeout of the handler's own.
                 raise
             raise TimeoutError(
                 f"the handler did not end within {seconds:g} s"
             ) from error
+
+
+class _AllClaims:
+    """
+    Waits until an event is claimed for each of *number* handlers, before any of them is called.
+
+    A handler may end the process. If the service does not send the event again, other handlers would never
+    get it, unless it was stored for them before.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._missing = number
+        self._have_ended = asyncio.Event()
+
+    async def counted(self, claiming: Awaitable[Entry | Standing]) -> Entry | Standing:
+        """Return the result of *claiming*; count the claim also if it fails: its handler is not called."""
+        try:
+            return await claiming
+        finally:
+            self._missing -= 1
+            if not self._missing:
+                self._have_ended.set()
+
+    async def wait(self) -> None:
+        """Wait until all claims have ended."""
+        await self._have_ended.wait()
 
 
 class Inline:
@@ -316,7 +340,7 @@ class Inline:
         self._store = worker.store
         self._tally = worker.tally
         self._lease = deadline + _MARGIN
-        self._storing: set[asyncio.Task[object]] = set()
+        self._ending: set[asyncio.Task[object]] = set()  # of claims, by their results
 
     def answer(
         self,
@@ -331,83 +355,80 @@ class Inline:
 
         The answer is the worst that is due to one of *handlers*, so that the service sends the event again.
         """
-        key = key_of(event)
-        body = event.raw if once else None
-        subject = subject_in(event)
-        # An event without a key is claimed only to be stored, because the service will not send it again: no
-        # other delivery can have claimed it.
-        stored = once or key is not None
-        answers: list[Awaitable[Receipt]] = []
-        claims_made: _ClaimsMade = {}
-        # A handler may end the process. The service does not send this event again, so it has to be stored
-        # for each handler before any of them is called.
-        if once and len(handlers) > 1:
-            claims_made = {
-                each.name: asyncio.get_running_loop().create_future()
-                for each in handlers
-            }
-        for handler in handlers:
-            if stored:
-                claim = Delivery(
-                    key=key,
-                    type=event.type,
-                    body=body,
-                    handler=handler.name,
-                    subject=subject,
+        claims = _claims_of(event, handlers, once=once)
+        if len(handlers) == 1:
+            return self._answer(
+                until,
+                event,
+                handlers[0],
+                claim=claims[0],
+                all_claims=None,
+            )
+        all_claims = _AllClaims(len(handlers)) if once else None
+        return _worst(
+            [
+                self._answer(
+                    until,
+                    event,
+                    handler,
+                    claim=claim,
+                    all_claims=all_claims,
                 )
-            else:
-                claim = None
-            answers.append(self._answer(until, event, handler, claim, claims_made))
-        if len(answers) == 1:
-            return answers[0]
-        return _worst(answers)
+                for handler, claim in zip(handlers, claims, strict=True)
+            ]
+        )
 
     async def _answer(
         self,
         until: float,
         event: Event,
         handler: Handler,
+        *,
         claim: Delivery | None,
-        claims_made: _ClaimsMade,
+        all_claims: _AllClaims | None,
     ) -> Receipt:
-        """Answer for one handler: claim the event, call the handler, and store the result."""
+        """
+        Answer for one handler: store *claim*, call the handler, and store the result.
+
+        Without a *claim*, nothing is stored. The handler is called after *all_claims*, if there are several.
+        """
         entry = None
-        store_has_answered = claim is None  # There is nothing to claim.
+        is_claiming = claim is not None  # Meanwhile, an error is one of the store.
         try:
             with Deadline(asyncio.get_running_loop(), until):
                 if claim is not None:
-                    found = await self._claimed(claim, claims_made)
-                    store_has_answered = True
-                    self._tally.failing.pop(STORE, None)
+                    claiming = self._store.claim(claim, lease=self._lease)
+                    if all_claims is not None:
+                        claiming = all_claims.counted(claiming)
+                    found = await claiming
+                    is_claiming = False
+                    self._tally.works_again(STORE)
                     if not isinstance(found, Entry):
                         return _answer_by(found, event)
                     entry = found
-                    if claims_made:
-                        await asyncio.wait(claims_made.values())
+                    if all_claims is not None:
+                        await all_claims.wait()
                 await self._call(until, event, handler, entry)
         except asyncio.CancelledError:
             # The sender has disconnected. Its next attempt is to be accepted.
             if entry is not None:
-                self._store_apart(self._store.release(entry, delay=0))
+                self._end_apart(self._store.release(entry, delay=0))
             raise
         except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
-            if not store_has_answered:
+            if is_claiming:
                 return self._tally.unavailable(STORE, error, event)
-            return await self._failed(event, handler, entry, error, until + _MARGIN)
+            return await self._failed(
+                event,
+                handler,
+                error,
+                claimed=entry,
+                end=until + _MARGIN,
+            )
         if entry is not None:
-            await self._store_soon(
+            await self._end_soon(
                 self._worker.results.succeeded(entry, until + _MARGIN, event)
             )
         return Receipt(200, "handled", event)
-
-    def _claimed(
-        self, claim: Delivery, claims_made: _ClaimsMade
-    ) -> Awaitable[Entry | Standing]:
-        """Claim an event for a handler, and set *claims_made* once the claim has ended."""
-        claiming = self._store.claim(claim, lease=self._lease)
-        if claims_made:
-            return _signal_claimed(claiming, claims_made[claim.handler])
-        return claiming
 
     async def _call(
         self,
@@ -434,32 +455,34 @@ class Inline:
         with limit:
             # An error of the user's ``where`` counts as one of the handler.
             if handler.where is None or handler.wants(event):
-                await self._worker.handle(handler, event, attempt)
+                await self._worker.call_handler(handler, event, attempt)
 
     async def stop(self, *, grace: float) -> None:
-        """Wait up to *grace* seconds until all results are stored."""
-        await _wait_or_cancel(self._storing, grace)
+        """Wait up to *grace* seconds until all claims have ended with their results."""
+        await _wait_or_cancel(self._ending, grace)
 
     async def _failed(
         self,
         event: Event,
         handler: Handler,
-        entry: Entry | None,
         error: Exception,
+        *,
+        claimed: Entry | None,
         end: float,
     ) -> Receipt:
         """Return the answer for a handler that has failed with *error*, and store the failure until *end*."""
         if isinstance(error, MalformedEventError):  # Sending it again would not help.
-            key = key_of(event) if entry is None else entry.key
+            key = key_of(event) if claimed is None else claimed.key
             found = Delivery(
                 key=key,
                 type=event.type,
                 body=event.raw,
                 handler=handler.name,
             )
-            return attrs.evolve(await self.bury(found, error, entry), event=event)
-        if entry is not None and _is_retried_here(entry):
-            await self._store_soon(self._worker.results.failed(entry, error, end))
+            receipt = await self.bury_malformed(found, error, claimed=claimed)
+            return attrs.evolve(receipt, event=event)
+        if claimed is not None and _is_retried_here(claimed):
+            await self._end_soon(self._worker.results.failed(claimed, error, end))
             self._worker.wake()
         else:
             _log.warning(
@@ -467,51 +490,111 @@ class Inline:
                 event.type,
                 exc_info=error,
             )
-            if entry is not None:
-                await self._store_soon(self._store.release(entry, delay=0))
+            if claimed is not None:
+                await self._end_soon(self._store.release(claimed, delay=0))
         return Receipt(500, "failed", event)
 
-    async def bury(
+    async def bury_malformed(
         self,
         found: Delivery,
         error: MalformedEventError,
-        entry: Entry | None = None,
+        *,
+        claimed: Entry | None,
         within: float = _SOON,
     ) -> Receipt:
         """
         Store what is malformed as a dead letter, *within* so many seconds; return the answer.
 
-        *found* has the body, and *entry* is the claim, if there is one.
+        *found* has the body. *claimed* is the event as it was claimed, if it was.
         """
+        reason = reason_of(error)
         try:
             async with asyncio.timeout(within):
-                if entry is not None and not _is_retried_here(entry):
-                    # Its claim has no body, which a person needs.
-                    await self._store.put(found)
-                await self._store.bury(entry or found, reason=reason_of(error))
+                await self._store_dead(found, claimed, reason)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure)
-        self._tally.failing.pop(STORE, None)
+        self._tally.works_again(STORE)
         self._tally.ended("dead letter")
         self._tally.unread.note()
         _log.error(
             "%s cannot be read, and is kept as a dead letter: %s",
             _words_for(found),
-            reason_of(error),
+            reason,
         )
         return Receipt(202, "dead letter", error=error)
 
-    def _store_soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
-        """Begin to store a result; the returned awaitable waits at most a second for the end."""
-        return asyncio.wait([self._store_apart(record)], timeout=_SOON)
+    async def _store_dead(
+        self,
+        found: Delivery,
+        claimed: Entry | None,
+        reason: str,
+    ) -> None:
+        """Store *found* as a dead letter; if it was *claimed* before, the claim becomes the dead letter."""
+        if claimed is None:
+            await self._store.bury(found, reason=reason)
+            return
+        # A claim of what the service sends again has no body. A person needs one, so ``put`` adds it.
+        if not _is_retried_here(claimed):
+            await self._store.put(found)
+        await self._store.bury(claimed, reason=reason)
 
-    def _store_apart(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
-        """Store a result in a task of its own, which no cancellation of a request reaches."""
-        task = asyncio.create_task(record, name="invsvc events record")
-        self._storing.add(task)
-        task.add_done_callback(self._storing.discard)
+    def _end_soon(self, ending: Coroutine[Any, Any, object]) -> Awaitable[object]:
+        """Begin to end a claim by *ending*; the returned awaitable waits at most a second for the store."""
+        return asyncio.wait([self._end_apart(ending)], timeout=_SOON)
+
+    def _end_apart(self, ending: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """End a claim by *ending* in a task of its own, which no cancellation of a request reaches."""
+        task = asyncio.create_task(ending, name="invsvc events record")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
         task.add_done_callback(report_failure)
         return task
+
+
+def _event_in(entry: Entry) -> Event:
+    """
+    Return the event that is stored as *entry*.
+
+    Raises:
+        MalformedEventError: The body is no event, or claims to be made from a list but was delivered.
+    """
+    event = parse(entry.body or b"")
+    # An event that ``catch_up`` has made is stored under its key. A delivery that only claims to be one is a
+    # dead letter without a key, until somebody revives it.
+    if entry.key is None:
+        check_delivered(event)
+    return event
+
+
+def _claims_of(
+    event: Event,
+    handlers: Sequence[Handler],
+    *,
+    once: bool,
+) -> Sequence[Delivery | None]:
+    """
+    Return what to claim of *event* for each of *handlers*; ``None`` if nothing is stored of it.
+
+    - What the service sends only *once* is claimed with its body, for retries by the worker. Without a key,
+      the claim always succeeds: no other delivery is known to be of the same event.
+    - Of any other event, the key alone is claimed, so that no other delivery is handled meanwhile, or again.
+    - Of an event that is sent again, and has no key, there is nothing to store.
+    """
+    key = key_of(event)
+    if not once and key is None:
+        return [None] * len(handlers)
+    body = event.raw if once else None
+    subject = subject_in(event)
+    return [
+        Delivery(
+            key=key,
+            type=event.type,
+            body=body,
+            handler=handler.name,
+            subject=subject,
+        )
+        for handler in handlers
+    ]
 
 
 def _is_retried_here(entry: Entry) -> bool:
@@ -534,16 +617,6 @@ async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
     )
 
 
-async def _signal_claimed(
-    claiming: Awaitable[Entry | Standing], done: asyncio.Future[None]
-) -> Entry | Standing:
-    """Claim an event as *claiming* does, and complete *done*, also if that fails."""
-    try:
-        return await claiming
-    finally:
-        done.set_result(None)
-
-
 def _words_for(found: Delivery) -> str:
     """Return words for an authentic delivery that cannot be read, with the digest of its body."""
     body = found.body or b""
@@ -557,7 +630,11 @@ def _words_for(found: Delivery) -> str:
 async def _wait_or_cancel(
     tasks: Collection[asyncio.Task[object]], grace: float
 ) -> None:
-    """Wait *grace* seconds for tasks, cancel those that are late, and wait for these as long again."""
+    """
+    Wait *grace* seconds for *tasks*, and cancel those that are late.
+
+    Both are done twice, because a task may go on after its first cancellation.
+    """
     for _ in range(2):
         if tasks:
             _, tasks = await asyncio.wait(tasks, timeout=grace)
