@@ -567,10 +567,9 @@ def _headers_without_token(
     exchange: Exchange, headers: CIMultiDictProxy[str]
 ) -> CIMultiDict[str]:
     """Return a copy of *headers* with asterisks in place of the token that *exchange* was sent with."""
+    # One look at all values, because nearly no answer repeats the token.
     values = "\n".join(headers.values()).encode("utf-8", _ANY)
-    if (
-        _without_token(exchange, values) == values
-    ):  # one look at all, since nearly none repeat the token
+    if _without_token(exchange, values) == values:
         return CIMultiDict(headers)
     return CIMultiDict(
         (

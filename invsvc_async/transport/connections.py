@@ -62,7 +62,7 @@ class Connections:
         self._trust_env = trust_env
         self._sender: SessionSender | LeanSender | None = None
         # the method of aiohttp's sessions that was in place when the sender was chosen
-        self._chosen_beside: object = None
+        self._method_at_choice: object = None
         self.sent_by: str | None = None
 
     @property
@@ -95,7 +95,7 @@ class Connections:
                 "session: the aiohttp session is closed. Pass an open one."
             )
         # Chosen anew if a library that stands in for the network was switched on, or off, since.
-        if self._sender is None or self._chosen_beside is not _sends_with():
+        if self._sender is None or self._method_at_choice is not _sending_method():
             self._sender = self._chosen_sender(session, loop)
         return self._sender
 
@@ -123,7 +123,7 @@ class Connections:
         self, session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop
     ) -> SessionSender | LeanSender:
         """Choose how requests are sent, and say so in the log."""
-        self._chosen_beside = _sends_with()
+        self._method_at_choice = _sending_method()
         reason = why_by_session(
             session,
             is_of_user=self.is_of_user,
@@ -143,7 +143,7 @@ class Connections:
         )
 
 
-def _sends_with() -> object:
+def _sending_method() -> object:
     """Return the method by which aiohttp's sessions send, which stand-ins for the network replace."""
     return aiohttp.ClientSession._request  # noqa: SLF001 - the method that other libraries replace
 

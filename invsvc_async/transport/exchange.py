@@ -42,11 +42,9 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     write: bool = False
     deadline: float = inf
     connect_timeout: float = 10.0
-    # When the proof that allows a re-send, or the lease of its store, expires: the gate does not open later.
+    # The gate does not open later: then the proof that allows a re-send, or the lease of the write, expires.
     not_after: float | None = None
-    lane: Lane = (
-        "call"  # "settle": a read that settles a write, for which places are reserved
-    )
+    lane: Lane = "call"  # or "settle", of a read that settles a write
     end: End | None = None  # how it ended
     # set even if only the head arrived; then it is not an answer
     status: int | None = None

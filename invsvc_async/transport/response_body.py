@@ -33,8 +33,8 @@ _MOST_MEMBERS = 10_000
 # What aiohttp's errors quote of an answer that is no HTTP, such as the end of a body with a webhook's secret:
 # from the first quotation mark on, with or without a b before it. Compiled at first use, as is the next one.
 _QUOTED = r"""(?s)(?<!\s)\s*(\bb)?['"].*"""
-# The same in errors that quote other things as well, such as the name of a host. So only a quotation mark
-# with a b before counts, as of bytes; in an error that quotes an error, a backslash is between.
+# The same in errors that also quote what may stay, as in "Connect call failed ('127.0.0.1', 80)". So only a
+# quotation mark with a b before counts, as of bytes; a backslash is between in an error that quotes another.
 _QUOTED_BYTES = r"""(?s)(?<!\s)\s*\bb\\*['"].*"""
 _STEP = 2**14  # bytes of a further member at once
 
@@ -90,12 +90,12 @@ class Download:
         while not content.at_eof():
             try:
                 # noted in the gate, so that the close of the client can end it
-                with self._gate.within(self._longest_wait) as self._gate.current_wait:
+                with self._gate.within(self._longest_wait) as self._gate.wait_limit:
                     part = await content.readany()
             except Exception as error:  # noqa: BLE001 - after any error, the rest is lost
                 raise self._lost(error) from None
             finally:
-                self._gate.current_wait = None
+                self._gate.wait_limit = None
             if part:
                 yield part
         if not _is_framed(self._response):
@@ -201,9 +201,8 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
             left -= len(part)
             if left < 0:
                 raise _too_long(cap)
-        at -= len(
-            reader.unused_data
-        )  # input beyond the end of the member: the next one begins there
+        # Back to the end of the member, where the next one begins.
+        at -= len(reader.unused_data)
         if at == len(body):
             break
         step = _STEP  # zlib copies its input beyond the end of the member, so give it little at a time

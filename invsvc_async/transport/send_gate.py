@@ -59,7 +59,7 @@ class Gate(aiohttp.Payload):
     - ``sealed``: the gate does not open any more, because it was open already, or the request was given up.
       On Python 3.11, aiohttp's task that writes the body may still run then, and is refused.
     - ``refusal``: why the gate did not open when it was to.
-    - ``current_wait``: limits the wait for the answer; set by the transport, or by the reader of a download.
+    - ``wait_limit``: limits the wait for the answer; set by the transport, or by the reader of a download.
       ``None``: no task waits.
     - ``transport``: the connection that the request was written to.
     """
@@ -74,7 +74,7 @@ class Gate(aiohttp.Payload):
     opened: bool = False
     sealed: bool = False
     refusal: str | None = None
-    current_wait: Deadline | None = None
+    wait_limit: Deadline | None = None
     transport: asyncio.Transport | None = None
     # Any: asyncio's own protocol of TLS, which has the transport below it
     _tls: Any = None
@@ -200,10 +200,10 @@ class Gate(aiohttp.Payload):
         Without a current wait no task would do so, and the connection is dropped here.
         """
         self.sealed = True
-        if self.current_wait is None:
+        if self.wait_limit is None:
             self.drop(force=True)
         else:
-            self.current_wait.expire()
+            self.wait_limit.expire()
 
     def drop(self, *, force: bool = False) -> None:
         """

@@ -97,9 +97,7 @@ class Transport:
             check_count("max_concurrency", max_concurrency, least=1)
             self._limiter = Limiter(max_concurrency)
         else:
-            self._limiter = Limiter(
-                1
-            )  # of any size: resized below, as whenever the size is adapted
+            self._limiter = Limiter(1)  # of any size: it is resized below
             from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
 
             self._adaptive_limit = AdaptiveLimit(least=LEAST)
@@ -155,10 +153,8 @@ class Transport:
         gate = Gate(exchange, self._clock, loop)
         self._in_flight.add(gate)
         try:
-            with Deadline(
-                loop, exchange.deadline, self._deadlines
-            ) as gate.current_wait:
-                if not limiter.enter(lane, gate):
+            with Deadline(loop, exchange.deadline, self._deadlines) as gate.wait_limit:
+                if not limiter.enter(lane, gate):  # no place is free
                     if self._adaptive_limit is not None:
                         self._resize_limiter(
                             self._adaptive_limit, is_about_to_wait=True
@@ -229,7 +225,7 @@ class Transport:
             try:
                 with Deadline(
                     loop, exchange.deadline, self._deadlines
-                ) as gate.current_wait:
+                ) as gate.wait_limit:
                     if not limiter.enter(lane, gate):
                         await limiter.wait(lane, gate)
                     response = await sender.request(gate)
@@ -238,7 +234,7 @@ class Transport:
                 self._explain(gate, error)
                 raise failure(gate) from None
             finally:
-                gate.current_wait = None
+                gate.wait_limit = None
             undo.callback(response.close)
             yield Download(
                 response,
@@ -274,7 +270,7 @@ class Transport:
             gate.interrupt()
             # A stream between two reads: its connection was dropped just now, and its reader will notice at
             # the next read. The close does not wait for that, because a reader may never read on.
-            if gate.current_wait is None:
+            if gate.wait_limit is None:
                 self._in_flight.discard(gate)
         if self._in_flight:
             await self._emptied.wait()
@@ -287,8 +283,8 @@ class Transport:
         if self._loop is None:
             self.connections.check_fit(loop)
             # Made and freed at once, for its effect on glibc's malloc, which keeps freed blocks of this size
-            # from then on. Otherwise the memory of each long answer goes back to the system, and the next long
-            # answer requests it again, page by page.
+            # from then on. Otherwise the memory of each long answer goes back to the system, and the next
+            # long answer requests it again, page by page.
             bytes(_LONG_ANSWER)
             self._loop = loop
             self._deadlines = Deadlines(loop, every=_SHORTEST_WATCH)
@@ -366,8 +362,8 @@ class Transport:
         if self._adaptive_limit is not None:
             self._adaptive_limit.in_flight.end(gate)
         self._limiter.leave(exchange.lane, gate)
-        if gate.current_wait is not None:
-            gate.current_wait.end()
+        if gate.wait_limit is not None:
+            gate.wait_limit.end()
         self._in_flight.discard(gate)
         if self._closed and not self._in_flight:
             self._emptied.set()

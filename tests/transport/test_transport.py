@@ -15,7 +15,7 @@ from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.send_gate import Gate, RefusedError
 from invsvc_async.transport.session_sender import timeout_of
-from invsvc_async.transport.transport import Exchange, Transport, _note_head
+from invsvc_async.transport.transport import Exchange, Transport, _accept_head
 from tests.support.raw_server import (
     OK,
     RawServer,
@@ -227,7 +227,7 @@ async def test_answer_to_nothing_that_was_asked():
     )
     gate = Gate(exchange, SystemClock(), asyncio.get_running_loop())
     with pytest.raises(RefusedError, match=r"^the connection held a stale answer$"):
-        _note_head(gate, stale, is_of_user=False)
+        _accept_head(gate, stale, is_of_user=False)
     assert stale.closed
     assert gate.sealed
 
