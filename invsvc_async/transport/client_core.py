@@ -134,7 +134,7 @@ class PreparedHeaders(dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]]
     The headers of requests, by the Authorization header, whether they write, and whether they have a body.
 
     *own* are the headers that all requests have. Most requests have the same headers as the request before,
-    so made headers are kept: ask :meth:`get` first, and :meth:`prepare` if there are none.
+    so prepared headers are kept here. If there are none yet, :meth:`prepare` makes them.
     """
 
     _MOST = 16  # entries: those with a token that was renewed are never asked for again
@@ -427,8 +427,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         write = operation.kind is _WRITE
         authorization = core.credential.ready if operation.credentials else None
         key = authorization, write, request.has_body
-        headers = core.headers.get(key)
-        if headers is None:
+        try:
+            headers = core.headers[key]
+        except KeyError:
             headers = core.headers.prepare(key)
         if self.headers is not None or core.trace is not None:
             with_own = CIMultiDict(headers)

@@ -162,12 +162,14 @@ class LeanSender:
         if _CONTROL.search(target) is not None:
             raise ValueError("the path of the URL contains a control character")
         lines = self._lines(exchange, destination.authority)
-        content = exchange.content or b""
-        has_body = exchange.write or exchange.content is not None
-        length = ""
+        content = exchange.content
+        has_body = content is not None or exchange.write
         if has_body or not lines.may_be_without_length:
-            length = f"Content-Length: {len(content)}\r\n"
-        fields = f"{lines.before}{length}{lines.after}"
+            content = content or b""
+            fields = f"{lines.before}Content-Length: {len(content)}\r\n{lines.after}"
+        else:
+            content = b""
+            fields = f"{lines.before}{lines.after}"
         head = f"{lines.method} {target} HTTP/1.1\r\n{fields}\r\n"
         return head.encode() + content
 
