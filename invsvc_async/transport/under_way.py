@@ -154,7 +154,7 @@ class UnderWay(Struct, eq=False):
                 )
                 return
             if stuck:
-                # `idle` will not be set, so look again and again whether the others have ended.
+                # `idle` may never be set, so look again and again whether the others have ended.
                 until_look = _LOOK
             elif stuck_from:
                 until_look = min(stuck_from.values()) - now
