@@ -201,9 +201,9 @@ class Client:
         check_on_secret(on_secret)
         check_rate(rate)
         if "INVSVC_LOG" in os.environ:
-            from invsvc_async.transport.debug_log import log_to_stderr, logged
+            from invsvc_async.transport.debug_log import logged, set_up_logging
 
-            if log_to_stderr(os.environ):
+            if set_up_logging(os.environ):
                 on_attempt = logged(on_attempt)
         clock = clock or SystemClock()
         url = _checked_url(base_url, allow_insecure_http=allow_insecure_http)

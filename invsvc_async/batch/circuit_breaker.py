@@ -402,7 +402,7 @@ class CircuitBreaker:
         )
         exchange = await self._view.attempt(_PROBE, deadline=deadline, lane="settle")
         try:
-            self._view.opened(_PROBE, exchange)
+            self._view.parse_answer(_PROBE, exchange)
         except ServiceError as error:
             if error.status in _REFUSED and not error.own_envelope:
                 if renews and await self._renewed(exchange, error):

@@ -167,7 +167,7 @@ class Dispatcher:
         self._beating = asyncio.create_task(
             self._until_error(partial(self._signs.repeat, self._divide))
         )
-        self._sending.core.opened(kind, self.leases)
+        self._sending.core.note_store(kind, self.leases)
 
     async def stop(self, grace: float) -> None:
         """Begin nothing more, let what is under way end within *grace* seconds, and release the lanes."""

@@ -194,7 +194,7 @@ class JournalLife:
             raise
         self._go_on_beating(own.leases)
         if self.core is not None:
-            self.core.opened("journal", own.leases)
+            self.core.note_store("journal", own.leases)
         self.opened = own.leases.clock.now()
         self.own = own
 

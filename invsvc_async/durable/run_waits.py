@@ -53,7 +53,7 @@ class RunWaits:
             if inspect.iscoroutine(waiting):
                 waiting.close()  # or else it warns that it was never awaited
             raise ConfigurationError(CLOSED)
-        with suppress(TimeoutError), core.under_way.until_closed():
+        with suppress(TimeoutError), core.under_way.ended_by_close():
             await waiting
             return
         raise ConfigurationError(CLOSED)

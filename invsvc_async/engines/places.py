@@ -177,7 +177,7 @@ class RowOptions(ClientOptions, kw_only=True, eq=False):
             return await super().send(request, exchange)
         try:
             if not self.place.keep():
-                with self.core.under_way.until_closed():
+                with self.core.under_way.ended_by_close():
                     await self.place.acquire_again()
             return await super().send(request, exchange)
         finally:

@@ -79,7 +79,7 @@ async def _read(
         and exchange.status is not None
         and exchange.status < 300
     ):
-        envelope = view.opened(request, exchange)
+        envelope = view.parse_answer(request, exchange)
     else:
         envelope = await _RetriedRead(view, request, deadline).after(exchange)
     if view.core.retries_spent:
@@ -157,7 +157,7 @@ class _RetriedRead:
             if await self.view.renew_token(exchange, within=within):
                 self.token_renewed = True
                 exchange = await self._attempt()
-        return self.view.opened(self.request, exchange)
+        return self.view.parse_answer(self.request, exchange)
 
     async def _attempt(self) -> Exchange:
         left = self._left()

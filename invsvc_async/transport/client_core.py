@@ -62,7 +62,8 @@ log: logging.Logger = logging.getLogger("invsvc_async")
 T = TypeVar("T")
 
 NO_TOKEN = "TokenProvider's source returned no token in time"
-CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
+# The codings that a request accepts, by whether it writes.
+CODINGS = {True: "identity", False: "gzip, deflate"}
 # characters: shorter ones are test values, and could be part of any word
 _SHORTEST_TOKEN = 10
 _ANY = "surrogateescape"  # as aiohttp reads headers
@@ -78,7 +79,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True)
     """An operation with its values, without headers."""
 
     operation: Operation
-    path: Mapping[str, str] = {}  # unquoted
+    # the ids in the path, by their names in the operation's path; unquoted
+    path: Mapping[str, str] = {}
     query: Mapping[str, str] = {}  # wire names
     body: Wire = None
     has_body: bool = False
@@ -116,9 +118,12 @@ class DecisionReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Hooks around each call, which is a read with its retries or a write until its verdict, and around each
-# download. A hook gets a call or a download, and returns one that ends, or opens, in the same way. It awaits
-# a call once, in the caller's task. The text is the trace in which a write was begun, if that was earlier.
-# Any: whatever the call returns.
+# download. Tracing is made of them.
+#
+# A hook gets a call, and returns an awaitable in its place. That awaits the call once, in the caller's task,
+# and returns or raises the same. Of a download, a hook gets and returns the context manager. The last
+# argument of `Around` is the trace context (W3C's `traceparent`) of a write that was begun earlier, perhaps
+# elsewhere. Any: whatever the call returns.
 Around: TypeAlias = "Callable[[Request, Awaitable[Any], str | None], Awaitable[Any]]"
 Streamed: TypeAlias = "AbstractAsyncContextManager[Download]"
 AroundStream: TypeAlias = "Callable[[Request, Streamed], Streamed]"
@@ -126,12 +131,13 @@ AroundStream: TypeAlias = "Callable[[Request, Streamed], Streamed]"
 
 class PreparedHeaders(dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]]):
     """
-    The headers of requests, by the token, whether they write, and whether they have a body.
+    The headers of requests, by the Authorization header, whether they write, and whether they have a body.
 
-    *own* are those of all requests. Most requests have the same headers as the one before.
+    *own* are the headers that all requests have. Most requests have the same headers as the request before,
+    so prepared headers are kept here. If there are none yet, :meth:`prepare` makes them.
     """
 
-    _MOST = 16  # of tokens that were renewed
+    _MOST = 16  # entries: those with a token that was renewed are never asked for again
 
     def __init__(self, own: Mapping[str, str]) -> None:
         super().__init__()
@@ -140,7 +146,8 @@ class PreparedHeaders(dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]]
     def __repr__(self) -> str:
         return object.__repr__(self)  # without the credential
 
-    def __missing__(self, key: tuple[str | None, bool, bool]) -> CIMultiDictProxy[str]:
+    def prepare(self, key: tuple[str | None, bool, bool]) -> CIMultiDictProxy[str]:
+        """Make the headers of *key*, and keep them."""
         authorization, write, has_body = key
         headers = CIMultiDict({istr(name): value for name, value in self._own.items()})
         headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
@@ -155,7 +162,7 @@ class PreparedHeaders(dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]]
 
 
 class NotesReplacements(Protocol):
-    """What notes that a webhook whose secret was lost was replaced by another one."""
+    """A store of webhooks' creates that can note which webhook replaced one whose secret was lost."""
 
     async def note(self, key: str, old: str, new: str) -> None:
         """Note that the webhook *new* stands in the place of *old*, which the create *key* made."""
@@ -187,7 +194,8 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     server_clock: ServerClock = msgspec.field(default_factory=ServerClock)
     livemode: bool | None = None  # as answers showed it
     retries_spent: float = 0.0  # of the quota that all views share, so that retries do not amplify an outage
-    # By the leases of each store that is open: its kind, and its loop.
+    # The kind and the loop of each open store, by its leases, which stand for the store. The references are
+    # weak: nothing has to be told of a store that ended.
     stores: WeakKeyDictionary[Any, tuple[str, asyncio.AbstractEventLoop]] = (
         msgspec.field(default_factory=WeakKeyDictionary)
     )  # Any: Leases, which are above this folder
@@ -198,7 +206,7 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     def __repr__(self) -> str:
         return object.__repr__(self)  # without the credential
 
-    # also of clients, resources and writes, which have it
+    # Clients, resources and writes refer to a core, so pickling any of them ends here.
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "Client: cannot be pickled, because its connections belong to this process. Make a client in the "
@@ -209,17 +217,17 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         """
         Close connections and journal, and end all waits of writes. Intents in doubt are kept.
 
-        A hook ``on_secret`` that is under way has ``TO_KEEP_SECRETS`` more seconds. One that was cancelled
-        then, and goes on, is not waited for. Called within a write, as by its reader, it does not wait for
-        writes to end.
+        A hook ``on_secret`` that is under way has ``TO_KEEP_SECRETS`` more seconds, and is cancelled then. A
+        hook that goes on after that is not waited for. Called within a write, as a user's reader may do, this
+        does not wait for writes to end, because that write would wait for itself.
         """
         self.transport.check_loop(closing=True)
         self.under_way.closed = True
         try:
             await self.transport.aclose()
             self.under_way.end_waits()
-            await self.under_way.until_runs_end()
-        finally:  # also if it is cancelled: nobody may call this again, and its thread would keep the file
+            await self.under_way.wait_for_runs()
+        finally:  # also if cancelled: nobody may call this again, and the journal would keep its file open
             if self.writes.journal is not None:
                 await self.writes.journal.aclose()
 
@@ -230,7 +238,7 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         *,
         in_journal: bool = False,
     ) -> None:
-        """Keep an intent with an unknown outcome, and call the user's hook."""
+        """Keep an intent with an unknown outcome, on the *line* of its thing, and call the user's hook."""
         self.writes.leave_open(intent, line, in_journal=in_journal)
         self.tell(self.on_unsettled, intent)
 
@@ -245,14 +253,14 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
                 "a hook of the client raised an exception; the call continues"
             )
 
-    def opened(self, kind: str, leases: object) -> None:
+    def note_store(self, kind: str, leases: object) -> None:
         """Note a store that was opened: a *journal*, *batch* or *outbox*."""
         self.stores[leases] = kind, asyncio.get_running_loop()
 
     def members(self) -> int:
         """Return how many living processes have the journal of the client open, this one included."""
         found = [
-            getattr(leases, "living", 1)
+            leases.living
             for leases, (kind, _) in self.stores.items()
             if kind == "journal"
         ]
@@ -271,7 +279,12 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
 
 
 class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
-    """The options of a view of a client, and the core that all views share."""
+    """
+    The options of a view of a client, and the core that all views share.
+
+    Batches, outboxes and rows of engines have subclasses, which override ``on_secret``, ``pace``,
+    ``gives_values``, :meth:`check_start` and :meth:`send`; here stands what holds for a client itself.
+    """
 
     core: ClientCore
     timeouts: Timeouts
@@ -302,7 +315,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         return True
 
     def check_start(self) -> None:
-        """Raise if the key of a write must not be claimed after all."""
+        """Raise if the key of a write must not be claimed after all. For a client itself, it always may."""
 
     def for_call(self, options: CallOptions) -> ClientOptions:
         """Return these options with those of one call."""
@@ -333,9 +346,10 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         lane: Lane = "call",
     ) -> Awaitable[Exchange]:
         """
-        Send *request* once, and return the record of it. Raises no network errors.
+        Send a read once, after its token is fetched; return the record of it. Raises no network errors.
 
-        *deadline* is a time of the event loop's clock. With a token at hand, this makes no coroutine of its
+        *deadline* is a time of the event loop's clock. A write makes its exchange before, because the journal
+        must have its time limit, and calls :meth:`send`. With a token at hand, this makes no coroutine of its
         own, because each one on the way costs time when the answer arrives.
         """
         if self.core.credential.ready is None and request.operation.credentials:
@@ -346,7 +360,11 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         return self._reported(request, sending)
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
-        """Send *exchange*, of *request*. Its ``end`` is set even if the caller is cancelled."""
+        """
+        Send *exchange*, made of *request* by :meth:`exchange`; no token is fetched.
+
+        The ``end`` of the exchange is set even if the caller is cancelled.
+        """
         sending = self.core.transport.send(exchange)
         if self.core.on_attempt is None:
             return sending
@@ -409,7 +427,10 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         write = operation.kind is _WRITE
         authorization = core.credential.ready if operation.credentials else None
         key = authorization, write, request.has_body
-        headers = core.headers[key]
+        try:
+            headers = core.headers[key]
+        except KeyError:
+            headers = core.headers.prepare(key)
         if self.headers is not None or core.trace is not None:
             with_own = CIMultiDict(headers)
             if self.headers is not None:
@@ -447,14 +468,14 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             text = f"{self.core.base_url}{path}"
         return URL(text, encoded=True)
 
-    def opened(self, request: Request, exchange: Exchange) -> Envelope:
+    def parse_answer(self, request: Request, exchange: Exchange) -> Envelope:
         """
-        Parse the answer, and note the service's time from it.
+        Return the envelope of an answer, and note the service's time from it.
 
         Raises:
             NotSentError, ResponseLostError: There is no complete answer.
-            UnreadableResponseError: It does not have the specified form.
-            ServiceError: It is an error.
+            UnreadableResponseError: The answer does not have the specified form.
+            ServiceError: The answer is an error.
         """
         name = request.operation.name
         if (
@@ -485,8 +506,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     def _error_in(self, request: Request, exchange: Exchange) -> ServiceError:
         """Return the error that *exchange* was answered, and note the service's time from it."""
         error = error_of(exchange, request.operation.name)
-        is_specified_path = request.operation.listed and not request.path
-        if error.status == 404 and is_specified_path:
+        # The specification has the path, and no id in the path can be unknown: then the base URL is wrong.
+        is_always_found = request.operation.listed and not request.path
+        if error.status == 404 and is_always_found:
             self._blame_base_url(error)
         stamp = stamp_of(error)
         if stamp is not None:
@@ -494,7 +516,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         return error
 
     def _blame_base_url(self, error: ServiceError) -> None:
-        """Advise to check the base URL: the path has no id, so the path itself was not found."""
+        """Put the advice to check the base URL in the place of the hint that ends the message of *error*."""
         url = self.core.base_url
         message = str(error.args[0]).removesuffix(error.hint)
         before = URL(url).path.rstrip("/").rpartition("/")[0]
@@ -534,24 +556,28 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
     """Parse an answer that is an error. A token in its body or headers is replaced by asterisks."""
     assert exchange.status is not None
     assert exchange.answer_headers is not None
-    content = _without_token(exchange, exchange.answer)
-    headers = CIMultiDict(exchange.answer_headers)
-    values = "\n".join(headers.values()).encode("utf-8", _ANY)
-    if _without_token(exchange, values) != values:
-        headers = CIMultiDict(
-            (
-                name,
-                _without_token(exchange, value.encode("utf-8", _ANY)).decode(
-                    "utf-8", _ANY
-                ),
-            )
-            for name, value in headers.items()
-        )
     return wire.read_error(
-        content,
+        _without_token(exchange, exchange.answer),
         status=exchange.status,
-        headers=headers,
+        headers=_headers_without_token(exchange, exchange.answer_headers),
         operation=operation,
+    )
+
+
+def _headers_without_token(
+    exchange: Exchange, headers: CIMultiDictProxy[str]
+) -> CIMultiDict[str]:
+    """Return a copy of *headers* with asterisks in place of the token that *exchange* was sent with."""
+    # One look at all values, because nearly no answer repeats the token.
+    values = "\n".join(headers.values()).encode("utf-8", _ANY)
+    if _without_token(exchange, values) == values:
+        return CIMultiDict(headers)
+    return CIMultiDict(
+        (
+            name,
+            _without_token(exchange, value.encode("utf-8", _ANY)).decode("utf-8", _ANY),
+        )
+        for name, value in headers.items()
     )
 
 

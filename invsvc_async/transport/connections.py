@@ -11,7 +11,7 @@ from aiohttp import hdrs
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.transport.lean_sender import LeanSender
 from invsvc_async.transport.sender_choice import BY_SESSION, LEAN, why_by_session
-from invsvc_async.transport.session_sender import READ_HERE, SessionSender
+from invsvc_async.transport.session_sender import RAW_ANSWERS, SessionSender
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,7 +61,8 @@ class Connections:
         self._proxy = proxy
         self._trust_env = trust_env
         self._sender: SessionSender | LeanSender | None = None
-        self._chosen_by: object = None  # what aiohttp's sessions sent with at that time
+        # the method of aiohttp's sessions that was in place when the sender was chosen
+        self._method_at_choice: object = None
         self.sent_by: str | None = None
 
     @property
@@ -93,8 +94,8 @@ class Connections:
             raise ConfigurationError(
                 "session: the aiohttp session is closed. Pass an open one."
             )
-        # A library that stands in for the network may be switched on, and off, between two calls.
-        if self._sender is None or self._chosen_by is not _sends_with():
+        # Chosen anew if a library that stands in for the network was switched on, or off, since.
+        if self._sender is None or self._method_at_choice is not _sending_method():
             self._sender = self._chosen_sender(session, loop)
         return self._sender
 
@@ -115,14 +116,14 @@ class Connections:
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_AT_ONCE,
-            **READ_HERE,
+            **RAW_ANSWERS,
         )
 
     def _chosen_sender(
         self, session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop
     ) -> SessionSender | LeanSender:
         """Choose how requests are sent, and say so in the log."""
-        self._chosen_by = _sends_with()
+        self._method_at_choice = _sending_method()
         reason = why_by_session(
             session,
             is_of_user=self.is_of_user,
@@ -142,7 +143,7 @@ class Connections:
         )
 
 
-def _sends_with() -> object:
+def _sending_method() -> object:
     """Return the method by which aiohttp's sessions send, which stand-ins for the network replace."""
     return aiohttp.ClientSession._request  # noqa: SLF001 - the method that other libraries replace
 

@@ -26,7 +26,8 @@ class Credential:
     kind: CredentialKind
     renewable: ClassVar[bool] = False
     ready: str | None  # the value of the Authorization header; None: it must be fetched
-    # Without a result, because asyncio's debug mode prints results.
+    # A fixed token is never fetched; TokenProvider has a slot for its task in place of this. The task has no
+    # result, because asyncio's debug mode prints the results of tasks, and this one would be the token.
     _fetching: asyncio.Task[None] | None = None
     __slots__ = ("ready",)
 
@@ -72,7 +73,7 @@ class Credential:
         """
         if self.ready is None:
             return None
-        return _team_in(self.ready)
+        return _team_in(self.ready.removeprefix("Bearer "))
 
 
 def _team_in(token: str) -> str | None:
@@ -198,6 +199,8 @@ class TokenProvider(Credential):
         try:
             await asyncio.shield(fetching)
         except asyncio.CancelledError:
+            # Of this waiter, whose own cancellation comes first; else of the fetch, which the source has
+            # cancelled; else it was raised without either, and is passed on.
             raise_if_cancelled(before)
             if fetching.cancelled():
                 raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""``INVSVC_LOG``: logging to stderr, switched on by the environment.  Logs no body and no credential."""
+"""``INVSVC_LOG``: logging that the environment switches on. Logs no body and no credential."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 log: logging.Logger = logging.getLogger("invsvc_async.transport")
 
 
-def log_to_stderr(environment: Mapping[str, str]) -> bool:
+def set_up_logging(environment: Mapping[str, str]) -> bool:
     """
     Set the level that ``INVSVC_LOG`` names, and return whether requests are to be logged.
 

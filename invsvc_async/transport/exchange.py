@@ -23,9 +23,16 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     """
     A request, and its answer once the answer has arrived.
 
-    ``end`` is set even if ``Transport.send`` is cancelled. ``deadline`` is a time of the event loop's clock;
-    ``not_after``, ``started`` and ``ended`` are times of the transport's. All are in seconds. The transport
-    decompresses gzip and deflate.
+    ``deadline`` is a time of the event loop's clock; ``not_after``, ``started`` and ``ended`` are times of
+    the transport's. All are in seconds. The transport decompresses gzip and deflate.
+
+    Whether bytes can have been sent, by who asks:
+
+    - After the request: ``end``, which is set even if ``Transport.send`` is cancelled.
+    - While it is under way: ``may_have_left``, which becomes true as the gate opens.
+    - ``end`` is None although the caller has gone on: ``was_begun``. If the transport never had the request,
+      no byte was sent; if it had, count the request as lost.
+    - Within the transport: the gate's own ``opened``, from which ``end`` is made.
     """
 
     method: str
@@ -35,25 +42,26 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     write: bool = False
     deadline: float = inf
     connect_timeout: float = 10.0
-    not_after: float | None = None  # when the proof that allows a re-send expires
-    lane: Lane = "call"
-    end: End | None = None
+    # The gate does not open later: then the proof that allows a re-send, or the lease of the write, expires.
+    not_after: float | None = None
+    lane: Lane = "call"  # or "settle", of a read that settles a write
+    end: End | None = None  # how it ended
     # set even if only the head arrived; then it is not an answer
     status: int | None = None
     answer_headers: CIMultiDictProxy[str] | None = None
     answer: bytes = b""  # that of a create contains the webhook's secret
     # only a message: the original refers to headers and frames
     error: Exception | None = None
-    # when the first byte may have been sent, or when `send` was called
+    # When `send` was called; from the opening of the gate on, that moment: waits are no part of an attempt.
     started: float = nan
-    ended: float = nan
+    ended: float = nan  # when it ended
     timed_out: bool = False
-    has_left: bool = False  # a byte of it may have been sent
+    may_have_left: bool = False  # a byte of it may have been sent
     given_up: bool = False  # its answer is not needed any more
 
     @property
     def was_begun(self) -> bool:
-        """Whether it was handed to the transport. If not, no byte of it was sent."""
+        """Whether the request was handed to the transport. If not, no byte of it was sent."""
         return not isnan(self.started)
 
     def note_load(self, limit: AdaptiveLimit, in_flight: int) -> None:

@@ -121,6 +121,7 @@ class LeanSender:
         message = self._message(exchange, destination)
         timeout = timeout_of(exchange.connect_timeout, own_pool=True)
         try:
+            # no traces: a session that has some is never sent through this
             connection = await self._connector.connect(destination, [], timeout)
         except TimeoutError as error:
             words = f"Connection timeout to host {exchange.url}"
@@ -162,13 +163,14 @@ class LeanSender:
             raise ValueError("the path of the URL contains a control character")
         lines = self._lines(exchange, destination.authority)
         content = exchange.content
-        if content is not None or exchange.write or not lines.may_be_without_length:
+        has_body = content is not None or exchange.write
+        if has_body or not lines.may_be_without_length:
             content = content or b""
-            length = f"{lines.before}Content-Length: {len(content)}\r\n{lines.after}"
+            fields = f"{lines.before}Content-Length: {len(content)}\r\n{lines.after}"
         else:
             content = b""
-            length = f"{lines.before}{lines.after}"
-        head = f"{lines.method} {target} HTTP/1.1\r\n{length}\r\n"
+            fields = f"{lines.before}{lines.after}"
+        head = f"{lines.method} {target} HTTP/1.1\r\n{fields}\r\n"
         return head.encode() + content
 
     def _lines(self, exchange: Exchange, authority: str) -> _HeadLines:
@@ -194,12 +196,12 @@ class _Head(Protocol):
 
 class Destination(aiohttp.ClientRequest):
     """
-    What a connector wants to know of a request: where it goes. It is never sent.
+    Where requests go, in the form that a connector takes: a request, which itself is never sent.
 
-    ``authority`` is the value of the header ``Host``.
+    One object serves all requests to the same place. ``authority`` is the value of the header ``Host``.
     """
 
-    # of the base class a property, which computes it for each request
+    # A property in the base class, computed at each use. Replaced by an attribute that is computed once.
     connection_key: Any = None
 
     def __init__(self, url: URL, loop: asyncio.AbstractEventLoop) -> None:
@@ -243,10 +245,11 @@ class _HeadLines:
             raise ValueError(f"the header {taken[0]} is set by the transport")
         fields = [(hdrs.HOST, authority), *headers.items()]
         fields += [pair for pair in _DEFAULTS.items() if pair[0] not in headers]
-        has_body = self.method in aiohttp.ClientRequest.POST_METHODS
+        # As aiohttp does, by the method alone, even if this request has no body.
+        names_content_type = self.method in aiohttp.ClientRequest.POST_METHODS
         self.before = "".join(_line(*pair) for pair in fields)
         self.after = ""
-        if has_body and hdrs.CONTENT_TYPE not in headers:
+        if names_content_type and hdrs.CONTENT_TYPE not in headers:
             self.after = _line(hdrs.CONTENT_TYPE, "application/octet-stream")
 
     def __repr__(self) -> str:

@@ -75,7 +75,8 @@ def proxy_of_environment(url: URL) -> Proxy | None:
     """
     Return the environment's proxy for *url*.
 
-    aiohttp's own ``trust_env`` also reads a login from a .netrc file, and then refuses a token.
+    aiohttp's own ``trust_env`` also reads a login for the service from a .netrc file, and refuses a request
+    that has both a login and the header ``Authorization``, which the token is in.
 
     Raises:
         ConfigurationError: It is no address of an HTTP proxy.

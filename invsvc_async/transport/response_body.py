@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
 _MOST_MEMBERS = 10_000
-# What aiohttp quotes of an answer that is no HTTP, such as the end of a body with a webhook's secret.
-# These are compiled at first use.
+# What aiohttp's errors quote of an answer that is no HTTP, such as the end of a body with a webhook's secret:
+# from the first quotation mark on, with or without a b before it. Compiled at first use, as is the next one.
 _QUOTED = r"""(?s)(?<!\s)\s*(\bb)?['"].*"""
-# The same in an error that quotes other errors as well.
+# The same in errors that also quote what may stay, as in "Connect call failed ('127.0.0.1', 80)". So only a
+# quotation mark with a b before counts, as of bytes; a backslash is between in an error that quotes another.
 _QUOTED_BYTES = r"""(?s)(?<!\s)\s*\bb\\*['"].*"""
 _STEP = 2**14  # bytes of a further member at once
 
@@ -58,14 +59,14 @@ class Download:
         response: ReadableResponse,
         gate: Gate,
         *,
-        pause: float,
+        longest_wait: float,
         cap: int,
     ) -> None:
         self.status: int = response.status
         self.headers: CIMultiDictProxy[str] = response.headers
         self._response = response
         self._gate = gate
-        self._pause = pause
+        self._longest_wait = longest_wait  # s, for more bytes
         self._cap = cap
 
     async def read(self) -> bytes:
@@ -88,16 +89,18 @@ class Download:
         content = self._response.content
         while not content.at_eof():
             try:
-                with self._gate.within(self._pause) as self._gate.scope:
+                # noted in the gate, so that the close of the client can end it
+                with self._gate.within(self._longest_wait) as self._gate.wait_limit:
                     part = await content.readany()
             except Exception as error:  # noqa: BLE001 - after any error, the rest is lost
                 raise self._lost(error) from None
             finally:
-                self._gate.scope = None
+                self._gate.wait_limit = None
             if part:
                 yield part
         if not _is_framed(self._response):
             raise self._lost(_unmarked())
+        # Left as LOST by a reader that stops earlier: the answer has not been read.
         self._gate.exchange.end = End.ANSWERED
 
     def _lost(self, error: Exception) -> TransportError:
@@ -183,22 +186,25 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
     name = coding.strip().lower()
     if not body or name not in {"gzip", "x-gzip", "deflate"}:
         return body
+    data = memoryview(body)
     parts: list[bytes] = []
-    left = cap
-    rest = memoryview(body)
+    left = cap  # bytes that may still come out
+    at = 0  # in the body: what is before it is decompressed
     step = len(body)  # the usual body is one member, decompressed in one step
-    for member in count(1):
-        reader = zlib.decompressobj(_window(name, rest))
+    for member in count(1):  # a gzip body may be several, one after the other
+        reader = zlib.decompressobj(_window(name, data[at:]))
         while not reader.eof:
-            part = _next_part(reader, name, rest[:step], left + 1)
-            rest = rest[step:]
+            # One byte more than may come: so zlib never keeps input back without that being noticed here.
+            part = _next_part(reader, name, data[at : at + step], left + 1)
+            at = min(at + step, len(body))
             parts.append(part)
             left -= len(part)
             if left < 0:
                 raise _too_long(cap)
-        if not (rest or reader.unused_data):
+        # Back to the end of the member, where the next one begins.
+        at -= len(reader.unused_data)
+        if at == len(body):
             break
-        rest = memoryview(body)[len(body) - len(rest) - len(reader.unused_data) :]
         step = _STEP  # zlib copies its input beyond the end of the member, so give it little at a time
         if name == "deflate":
             raise _broken(name, "there is data after its end")

@@ -53,26 +53,30 @@ class RefusedError(OwnError):
 
 class Gate(aiohttp.Payload):
     """
-    The gate of *exchange*.
+    The gate of *exchange*, and the body that aiohttp's session writes for it.
 
     - ``opened``: bytes may have been sent.
-    - ``sealed``: it does not open any more, because it was open already, or the request was given up.
-    - ``refusal``: why it did not open when it was to.
+    - ``sealed``: the gate does not open any more, because it was open already, or the request was given up.
+      On Python 3.11, aiohttp's task that writes the body may still run then, and is refused.
+    - ``refusal``: why the gate did not open when it was to.
+    - ``wait_limit``: limits the wait for the answer; set by the transport, or by the reader of a download.
+      ``None``: no task waits.
+    - ``transport``: the connection that the request was written to.
     """
 
-    # aiohttp copies a payload's headers into the request, except those that are set; Host always is.
+    # What aiohttp asks of a body beside its bytes. It demands that a body has headers, and copies them into
+    # the request, except those that the request has already; Host is one of these.
     _headers = CIMultiDict({hdrs.HOST: ""})
-    _consumed = True
-    _autoclose = True
+    _consumed = True  # so aiohttp does not write it again
+    _autoclose = True  # there is nothing to close
 
-    # Until something is known. Not in each gate, because one is made for every request.
+    # At first. As attributes of the class, because a gate is made for every request, and setting takes time.
     opened: bool = False
-    # on Python 3.11, the task that writes the body may run when it is sealed
     sealed: bool = False
     refusal: str | None = None
-    scope: Deadline | None = None  # what limits the current wait
-    transport: asyncio.Transport | None = None  # what the request was written to
-    # Any: asyncio's own protocol of TLS, which has what sends the bytes
+    wait_limit: Deadline | None = None
+    transport: asyncio.Transport | None = None
+    # Any: asyncio's own protocol of TLS, which has the transport below it
     _tls: Any = None
 
     def __init__(
@@ -114,6 +118,10 @@ class Gate(aiohttp.Payload):
         """
         Send a request without a body on the same conditions. This is a middleware, and must be the only one.
 
+        A middleware is called before there is a connection, but the gate must open on the connection, right
+        before the head is written. Once aiohttp has a connection, it calls ``request.send(connection)``. So
+        that method is hidden, for one call, by an attribute of the request that opens the gate first.
+
         Raises:
             RefusedError: Something prevents it, or aiohttp tries to repeat the request.
         """
@@ -122,7 +130,8 @@ class Gate(aiohttp.Payload):
 
         def through_gate(connection: Connection) -> Awaitable[aiohttp.ClientResponse]:
             """Send as aiohttp does, right after the gate has opened."""
-            del request.send  # it was part of a reference cycle
+            # aiohttp's own method is in sight again. This also ends a cycle of references.
+            del request.send
             self.open(connection.protocol)
             return request.send(connection)
 
@@ -144,10 +153,10 @@ class Gate(aiohttp.Payload):
             raise RefusedError(refusal)
         self.opened = self.sealed = True
         self.transport = transport
-        # now: closed twice, the transport loses it
+        # Noted while it is there: a transport of TLS forgets its protocol once it was closed twice.
         self._tls = getattr(transport, "_ssl_protocol", None)
         self.exchange.started = now
-        self.exchange.has_left = True
+        self.exchange.may_have_left = True
 
     def _why_not_open(self, protocol: Protocol, now: float) -> str | None:
         """Return why the request must not be sent on the connection of *protocol*; ``None``: it may."""
@@ -172,25 +181,29 @@ class Gate(aiohttp.Payload):
 
     def is_all_sent(self) -> bool:
         """Return whether no byte of the request waits in this process (uvloop hides those below TLS)."""
-        sender = self._sender()
-        if self.transport is None or sender is None:
+        writer = self._socket_writer()
+        if self.transport is None or writer is None:
             return False
-        waits = self.transport.get_write_buffer_size()
-        if sender is not self.transport:
-            waits += sender.get_write_buffer_size()
-        return waits == 0
+        waiting = self.transport.get_write_buffer_size()
+        if writer is not self.transport:
+            waiting += writer.get_write_buffer_size()
+        return waiting == 0
 
     def within(self, seconds: float) -> Deadline:
         """Limit a wait to so many *seconds*. :meth:`interrupt` ends it earlier."""
         return Deadline(self._loop, self._loop.time() + seconds)
 
     def interrupt(self) -> None:
-        """Seal the gate, and end the current wait. If there is none, drop the connection."""
+        """
+        Seal the gate, and end the current wait, whose task then closes the connection.
+
+        Without a current wait no task would do so, and the connection is dropped here.
+        """
         self.sealed = True
-        if self.scope is None:
+        if self.wait_limit is None:
             self.drop(force=True)
         else:
-            self.scope.expire()
+            self.wait_limit.expire()
 
     def drop(self, *, force: bool = False) -> None:
         """
@@ -201,22 +214,26 @@ class Gate(aiohttp.Payload):
 
         Without *force*, an open connection is left alone, because another request may use it already.
         """
-        if self.transport is None:
+        if self.transport is None:  # nothing was written
             return
         if not force and not self.transport.is_closing():
             return
-        sender = self._sender()
-        # its connection is lost; asked about it, a transport of TLS would raise
-        if sender is None:
+        writer = self._socket_writer()
+        if writer is None:  # the connection is lost already
             return
-        sock = sender.get_extra_info("socket")
+        sock = writer.get_extra_info("socket")
         if sock is not None:
-            with suppress(OSError, ValueError):  # it is closed already
+            with suppress(OSError, ValueError):  # the socket is closed already
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
-        sender.abort()
+        writer.abort()
 
-    def _sender(self) -> asyncio.Transport | None:
-        """Return the transport that writes to the socket: under TLS an inner one, which ends earlier."""
+    def _socket_writer(self) -> asyncio.Transport | None:
+        """
+        Return the asyncio transport that writes to the socket.
+
+        Under TLS that is an inner one, and ``None`` once the connection is lost. The outer one must not be
+        asked in its place then, because that would raise.
+        """
         if self._tls is None:
             return self.transport
         found: asyncio.Transport | None = getattr(self._tls, "_transport", None)
@@ -227,7 +244,7 @@ def _peer_was_first(transport: asyncio.Transport) -> bool:
     """
     Return whether the peer has sent FIN, RST or data that the loop has not seen yet.
 
-    With TLS, data may be a session ticket, so only the end of the connection counts.  Windows has no poll: a
+    With TLS, data may be a session ticket, so only the end of the connection counts. Windows has no poll: a
     request may go into a closed connection there, and counts as lost.
     """
     sock = transport.get_extra_info("socket")

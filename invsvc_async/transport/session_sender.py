@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from invsvc_async.transport.send_gate import Gate
 
 
-# What the transport's own session is made with, and another one may not be.
-READ_HERE: dict[str, Any] = {"raise_for_status": False, "auto_decompress": False}
+# Keeps aiohttp from judging the status and from decompressing: the transport does both. The transport's own
+# session is made with these options; a user-supplied one gets them with each request.
+RAW_ANSWERS: dict[str, Any] = {"raise_for_status": False, "auto_decompress": False}
 
 
 class SessionSender:
@@ -42,7 +43,8 @@ class SessionSender:
         self._session = session
         self._loop = loop
         self._own_pool = not is_of_user
-        self._options: dict[str, Any] = READ_HERE if is_of_user else {}
+        # of each request
+        self._options: dict[str, Any] = RAW_ANSWERS if is_of_user else {}
         self._proxy = proxy
         self._trust_env = trust_env
 
@@ -67,6 +69,7 @@ class SessionSender:
             if proxy.headers is not None and exchange.url.scheme == "http":
                 # aiohttp sends a proxy's headers in CONNECT only
                 headers = {**headers, **proxy.headers}
+        # The gate is the body, and checks as aiohttp writes it. For a read without a body, a middleware does.
         data: Gate | None = gate
         middlewares: tuple[ClientMiddlewareType, ...] = ()
         if not exchange.write and exchange.content is None:

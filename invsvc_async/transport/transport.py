@@ -1,8 +1,8 @@
 """
 The transport: sends each request at most once, over one pool of connections.
 
-How a request is sent is chosen once, by ``connections``: through aiohttp's connections (``lean_sender``), or
-with its session (``session_sender``). Only the gate shows whether bytes can have been sent: the class of an
+How requests are sent is chosen by ``connections``: through aiohttp's connections (``lean_sender``), or with
+its session (``session_sender``). Only the gate shows whether bytes can have been sent: the class of an
 exception proves nothing.
 """
 
@@ -90,17 +90,18 @@ class Transport:
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
         _check_session(session, ssl, proxy, trust_env=trust_env)
-        # The limit of "adaptive", which follows the capacity of the service.
-        self._knee: AdaptiveLimit | None = None
+        # Follows the capacity of the service, and sets the size of the limiter; None: the size is fixed. The
+        # calls in flight are noted in it as well, because those that hang do not count against its size.
+        self._adaptive_limit: AdaptiveLimit | None = None
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)
             self._limiter = Limiter(max_concurrency)
         else:
-            self._limiter = Limiter(1)
+            self._limiter = Limiter(1)  # of any size: it is resized below
             from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
 
-            self._knee = AdaptiveLimit(least=LEAST)
-            self._limiter.resize_calls(self._knee.size)
+            self._adaptive_limit = AdaptiveLimit(least=LEAST)
+            self._limiter.resize_calls(self._adaptive_limit.size)
         through: Proxy | None = None
         if proxy is not None:
             from invsvc_async.transport.proxy import proxy_from
@@ -111,7 +112,7 @@ class Transport:
         self.connections: Connections = Connections(
             name,
             session,
-            most=partial(_most_connections, self._limiter, self._knee),
+            most=partial(_most_connections, self._limiter, self._adaptive_limit),
             ssl=ssl,
             proxy=through,
             trust_env=trust_env,
@@ -123,7 +124,8 @@ class Transport:
         self._deadlines: Deadlines | None = None
         self._in_flight: set[Gate] = set()
         self._emptied = asyncio.Event()
-        self._room: asyncio.TimerHandle | None = None  # of the next `_make_room`
+        # While calls wait for a place: when the next call in flight begins to hang, and gives up its place.
+        self._hang_timer: asyncio.TimerHandle | None = None
 
     def __del__(self) -> None:
         # Not session.closed: a connector that is collected with this may have closed itself just before.
@@ -151,18 +153,21 @@ class Transport:
         gate = Gate(exchange, self._clock, loop)
         self._in_flight.add(gate)
         try:
-            with Deadline(loop, exchange.deadline, self._deadlines) as gate.scope:
-                if not limiter.enter(lane, gate):
-                    if self._knee is not None:
-                        self._make_room(self._knee, waits=True)
+            with Deadline(loop, exchange.deadline, self._deadlines) as gate.wait_limit:
+                if not limiter.enter(lane, gate):  # no place is free
+                    if self._adaptive_limit is not None:
+                        self._resize_limiter(
+                            self._adaptive_limit, is_about_to_wait=True
+                        )
                     await limiter.wait(lane, gate)
-                if self._knee is not None and lane == "call":
-                    self._knee.in_flight.begin(gate, loop.time())
+                # Reads that settle writes have places of their own: only calls count, and hang.
+                if self._adaptive_limit is not None and lane == "call":
+                    self._adaptive_limit.in_flight.begin(gate, loop.time())
                     if limiter.has_waiting:
-                        self._make_room(self._knee)
+                        self._resize_limiter(self._adaptive_limit)
                 response = await sender.request(gate)
                 try:
-                    _note_head(gate, response, is_of_user=self.connections.is_of_user)
+                    _accept_head(gate, response, is_of_user=self.connections.is_of_user)
                     answer = body_at_hand(response, cap=self._cap)
                     if answer is None:
                         answer = await whole_body(response, cap=self._cap)
@@ -176,12 +181,14 @@ class Transport:
         finally:
             try:
                 self._conclude(gate)
-            except BaseException:  # a signal handler's: what is not concluded would hold up others for ever
+            # A signal handler raised in it. Each of its steps may be done twice, but none may be left out: a
+            # request that is not concluded would keep its place for ever.
+            except BaseException:
                 self._conclude(gate)
                 raise
-            if self._knee is not None:
-                exchange.note_load(self._knee, limiter.calls)
-                self._make_room(self._knee)
+            if self._adaptive_limit is not None:
+                exchange.note_load(self._adaptive_limit, limiter.calls)
+                self._resize_limiter(self._adaptive_limit)
         return exchange
 
     def give_up(self, exchange: Exchange) -> None:
@@ -197,7 +204,8 @@ class Transport:
         """
         Send *exchange* once, and yield the answer while it arrives. Answers may have any length.
 
-        The time left until the deadline limits the wait for the head, and then each wait for more bytes.
+        The time left until the deadline limits the wait for the head, and then each wait for more bytes. The
+        answer is asked for without compression. An adaptive limit does not learn from streams.
 
         Raises:
             NotSentError: No byte of the request was sent.
@@ -210,23 +218,30 @@ class Transport:
         exchange.started = self._clock.now()
         gate = Gate(exchange, self._clock, loop)
         self._in_flight.add(gate)
-        pause = exchange.deadline - loop.time()
+        longest_wait = exchange.deadline - loop.time()
         exchange.headers = {**exchange.headers, hdrs.ACCEPT_ENCODING: "identity"}
         async with AsyncExitStack() as undo:
             undo.callback(self._conclude, gate)
             try:
-                with Deadline(loop, exchange.deadline, self._deadlines) as gate.scope:
+                with Deadline(
+                    loop, exchange.deadline, self._deadlines
+                ) as gate.wait_limit:
                     if not limiter.enter(lane, gate):
                         await limiter.wait(lane, gate)
                     response = await sender.request(gate)
-                    _note_head(gate, response, is_of_user=self.connections.is_of_user)
+                    _accept_head(gate, response, is_of_user=self.connections.is_of_user)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
                 raise failure(gate) from None
             finally:
-                gate.scope = None
+                gate.wait_limit = None
             undo.callback(response.close)
-            yield Download(response, gate, pause=pause, cap=self._cap)
+            yield Download(
+                response,
+                gate,
+                longest_wait=longest_wait,
+                cap=self._cap,
+            )
 
     async def aclose(self) -> None:
         """
@@ -245,16 +260,17 @@ class Transport:
         finally:  # also if it is cancelled
             if self._deadlines is not None:
                 self._deadlines.set_timer(inf)
-            if self._room is not None:
-                self._room.cancel()
+            if self._hang_timer is not None:
+                self._hang_timer.cancel()
             await self.connections.close()
 
     async def _end_requests(self) -> None:
         """Interrupt all requests in flight, and wait until they have ended."""
         for gate in tuple(self._in_flight):
             gate.interrupt()
-            # a stream between two reads: its reader will notice
-            if gate.scope is None:
+            # A stream between two reads: its connection was dropped just now, and its reader will notice at
+            # the next read. The close does not wait for that, because a reader may never read on.
+            if gate.wait_limit is None:
                 self._in_flight.discard(gate)
         if self._in_flight:
             await self._emptied.wait()
@@ -266,8 +282,9 @@ class Transport:
             raise ConfigurationError(CLOSED)
         if self._loop is None:
             self.connections.check_fit(loop)
-            # After one large block is freed, glibc keeps such blocks. Otherwise the memory of each long
-            # answer goes back to the system and is requested again, page by page.
+            # Made and freed at once, for its effect on glibc's malloc, which keeps freed blocks of this size
+            # from then on. Otherwise the memory of each long answer goes back to the system, and the next
+            # long answer requests it again, page by page.
             bytes(_LONG_ANSWER)
             self._loop = loop
             self._deadlines = Deadlines(loop, every=_SHORTEST_WATCH)
@@ -279,10 +296,10 @@ class Transport:
         """
         Check that the transport is used in one event loop only.
 
-        *closing*: or that loop is closed.
+        *closing*: once the transport's own loop is closed, any other loop may close the transport.
 
         Raises:
-            ConfigurationError: It is another one.
+            ConfigurationError: The running loop is another one.
         """
         if self._loop is None:
             return
@@ -306,34 +323,47 @@ class Transport:
             exchange.timed_out = isinstance(error, TimeoutError)
             exchange.error = plain_error(error)
 
-    def _make_room(self, knee: AdaptiveLimit, *, waits: bool = False) -> None:
-        """Start calls in place of hanging calls; while a call *waits*, do so again at the next hang."""
+    def _resize_limiter(
+        self, limit: AdaptiveLimit, *, is_about_to_wait: bool = False
+    ) -> None:
+        """
+        Give the limiter the size of *limit* and a place more for each call that hangs; waiting calls start.
+
+        While calls wait, this is done again when the next call begins to hang. The caller *is_about_to_wait*
+        if it will wait, but is not among the limiter's waiting calls yet. This may be called at any time: all
+        is computed anew.
+        """
         assert self._loop is not None
         limiter = self._limiter
         now = self._loop.time()
-        limiter.resize_calls(knee.size + knee.in_flight.hanging(now))
-        if self._room is not None:
-            self._room.cancel()
-            self._room = None
-        if not waits and not limiter.has_waiting:
+        limiter.resize_calls(limit.size + limit.in_flight.hanging(now))
+        if self._hang_timer is not None:
+            self._hang_timer.cancel()
+            self._hang_timer = None
+        if not is_about_to_wait and not limiter.has_waiting:
             return
-        due = knee.in_flight.next_hangs_at()
-        if due < inf:
-            self._room = self._loop.call_at(due, self._make_room, knee)
+        hangs_at = limit.in_flight.next_hangs_at()
+        if hangs_at < inf:
+            # By then the caller that was about to wait is among the waiting calls, or has started.
+            self._hang_timer = self._loop.call_at(hangs_at, self._resize_limiter, limit)
 
     def _conclude(self, gate: Gate) -> None:
-        """End a request. A second call does what is left, if a signal handler raised in the first one."""
+        """
+        Record how a request ended, and release its place.
+
+        A second call does what is left, if a signal handler raised in the first one.
+        """
         gate.sealed = True
         exchange = gate.exchange
         exchange.ended = self._clock.now()
         is_lost = exchange.end is not _ANSWERED
         if is_lost:
             exchange.end = End.LOST if gate.opened else End.NOT_SENT
-        if self._knee is not None:
-            self._knee.in_flight.end(gate)
+        if self._adaptive_limit is not None:
+            self._adaptive_limit.in_flight.end(gate)
         self._limiter.leave(exchange.lane, gate)
-        if gate.scope is not None:
-            gate.scope.end()
+        if gate.wait_limit is not None:
+            gate.wait_limit.end()
         self._in_flight.discard(gate)
         if self._closed and not self._in_flight:
             self._emptied.set()
@@ -341,21 +371,28 @@ class Transport:
             gate.drop()  # last: it calls what is not ours
 
 
-def _most_connections(limiter: Limiter, knee: AdaptiveLimit | None) -> int:
+def _most_connections(limiter: Limiter, limit: AdaptiveLimit | None) -> int:
     """Return how many connections a session of the transport's own may have."""
-    if knee is None:
+    if limit is None:
         return limiter.total
-    return 2 * knee.most
+    # Calls that hang keep their connections, and others are sent beside them.
+    return 2 * limit.most
 
 
-def _note_head(
+def _accept_head(
     gate: Gate,
     response: ReadableResponse,
     *,
     is_of_user: bool,
 ) -> None:
-    """Note the head of an answer, which a session *is_of_user* may have made without a request."""
-    if not gate.opened:  # a cache; on Python 3.11, also an answer that was there before the request was sent
+    """
+    Record the head of an answer in the exchange of *gate*.
+
+    Raises:
+        RefusedError: The answer came without the request: from the cache of a session that *is_of_user*, or,
+            on Python 3.11, it was on the connection before. The gate is sealed, so the request stays unsent.
+    """
+    if not gate.opened:
         gate.sealed = True
         response.close()
         raise RefusedError(

@@ -34,19 +34,20 @@ class UnderWay(Struct, eq=False):
 
     - ``closed``: the client was closed. Nothing is begun any more, and each run ends with its next decision.
     - ``runs``: the runs of writes, with their tasks. The close waits until none is left. A run takes itself
-      out at its end, and the last one sets ``idle``.
-    - ``_waits``: waits that end when the client is closed.
-    - ``_hooks``: limits waits for hooks of users, which end some time after that.
-    - ``_handing``: the waits for hooks of users that are under way.
+      out at its end, and the last one sets ``idle``. A key is the driver of a write, or a mere object for a
+      run that has none (:meth:`tracked`).
+    - ``_wait_limits``: the open blocks of :meth:`ended_by_close`, which the close ends.
+    - ``_hook_limits``: the timer of the blocks of :meth:`hook_ended_after_close`. The close sets it.
+    - ``_hook_waits``: those blocks. Unlike the timer, this keeps a block that was cancelled and goes on.
     """
 
     clock: Clock
     closed: bool = False
     runs: dict[object, asyncio.Task[Any] | None] = field(default_factory=dict)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
-    _waits: Deadlines | None = None
-    _hooks: Deadlines | None = None
-    _handing: set[Deadline] = field(default_factory=set)
+    _wait_limits: Deadlines | None = None
+    _hook_limits: Deadlines | None = None
+    _hook_waits: set[Deadline] = field(default_factory=set)
 
     # --- runs
 
@@ -71,40 +72,41 @@ class UnderWay(Struct, eq=False):
 
     def identities(self) -> set[str]:
         """Return the identities of the writes whose runs are under way, as far as they can be known."""
+        # Drivers have `known_identity`: None while the intent is not made. Mere objects do not.
         known: set[Any] = {getattr(run, "known_identity", None) for run in self.runs}
         known.discard(None)
         return known
 
     # --- waits
 
-    def until_closed(self) -> Deadline:
-        """Limit a wait to the time until the client is closed, which ends it with ``TimeoutError``."""
+    def ended_by_close(self) -> Deadline:
+        """Return a block that the close of the client ends with ``TimeoutError``."""
         loop = asyncio.get_running_loop()
-        if self._waits is None or self._waits.loop is not loop:
-            self._waits = Deadlines(loop)
-        return Deadline(loop, inf, self._waits)
+        if self._wait_limits is None or self._wait_limits.loop is not loop:
+            self._wait_limits = Deadlines(loop)
+        return Deadline(loop, inf, self._wait_limits)
 
     async def pause(self, seconds: float) -> bool:
         """Sleep for *seconds*. Return ``False``, perhaps earlier, if the client is closed."""
         if not self.closed:
-            with suppress(TimeoutError), self.until_closed():
+            with suppress(TimeoutError), self.ended_by_close():
                 await self.clock.sleep(seconds)
         return not self.closed
 
     @contextmanager
-    def until_hooks_end(self) -> Generator[Deadline]:
-        """Limit the wait for a user's hook to ``TO_KEEP_SECRETS`` seconds after the client is closed."""
+    def hook_ended_after_close(self) -> Generator[Deadline]:
+        """End this block, which waits for a user's hook, ``TO_KEEP_SECRETS`` seconds after the close."""
         loop = asyncio.get_running_loop()
-        if self._hooks is None or self._hooks.loop is not loop:
-            self._hooks = Deadlines(loop)
+        if self._hook_limits is None or self._hook_limits.loop is not loop:
+            self._hook_limits = Deadlines(loop)
         deadline = loop.time() + TO_KEEP_SECRETS if self.closed else inf
-        waiting = Deadline(loop, deadline, self._hooks)
+        waiting = Deadline(loop, deadline, self._hook_limits)
         with waiting:
-            self._handing.add(waiting)
+            self._hook_waits.add(waiting)
             try:
                 yield waiting
             finally:
-                self._handing.discard(waiting)
+                self._hook_waits.discard(waiting)
 
     # --- the close
 
@@ -112,14 +114,14 @@ class UnderWay(Struct, eq=False):
         """End the waits of other tasks on this loop; a wait for a user's hook ends a little later."""
         task = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        if self._waits is not None and self._waits.loop is loop:
-            for wait in tuple(self._waits.open):
+        if self._wait_limits is not None and self._wait_limits.loop is loop:
+            for wait in tuple(self._wait_limits.open):
                 if wait.task is not task:
                     wait.expire()
-        if self._hooks is not None and self._hooks.loop is loop:
-            self._hooks.end_within(TO_KEEP_SECRETS)
+        if self._hook_limits is not None and self._hook_limits.loop is loop:
+            self._hook_limits.end_within(TO_KEEP_SECRETS)
 
-    async def until_runs_end(self) -> None:
+    async def wait_for_runs(self) -> None:
         """Wait until no write runs, unless this is called within one."""
         loop = asyncio.get_running_loop()
         # The runs of a loop that is closed will not end.
@@ -128,16 +130,22 @@ class UnderWay(Struct, eq=False):
                 del self.runs[run]
         if self.runs and asyncio.current_task() not in self.runs.values():
             self.idle.clear()
-            await self._until_idle()
+            await self._wait_until_idle()
 
-    async def _until_idle(self) -> None:
-        """Wait until no run is left but those whose hooks were cancelled, and go on all the same."""
+    async def _wait_until_idle(self) -> None:
+        """
+        Wait until no run is left but stuck ones, and log those.
+
+        A run is stuck if it waits for a hook that was cancelled at the deadline of the wait, and has not
+        ended ``TO_BE_CANCELLED`` seconds later.
+        """
+        loop = asyncio.get_running_loop()
         while self.runs:
-            now = asyncio.get_running_loop().time()
-            ends = {
-                wait.task: wait.deadline + TO_BE_CANCELLED for wait in self._handing
+            now = loop.time()
+            stuck_from = {
+                wait.task: wait.deadline + TO_BE_CANCELLED for wait in self._hook_waits
             }
-            stuck = {task for task, end in ends.items() if end <= now}
+            stuck = {task for task, when in stuck_from.items() if when <= now}
             if stuck and stuck.issuperset(self.runs.values()):
                 log.error(
                     "on_secret refuses to be cancelled: the client was closed without %d writes that have "
@@ -145,7 +153,11 @@ class UnderWay(Struct, eq=False):
                     len(stuck),
                 )
                 return
-            pause = _LOOK
-            if not stuck:
-                pause = min((end - now for end in ends.values()), default=_LONGEST_LOOK)
-            await set_within(self.idle, pause)
+            if stuck:
+                # `idle` may never be set, so look again and again whether the others have ended.
+                until_look = _LOOK
+            elif stuck_from:
+                until_look = min(stuck_from.values()) - now
+            else:
+                until_look = _LONGEST_LOOK
+            await set_within(self.idle, until_look)

@@ -112,7 +112,7 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
         spec = self.spec
         request = spec.request
         core = spec.options.core
-        envelope = spec.options.opened(request, exchange)
+        envelope = spec.options.parse_answer(request, exchange)
         value: T | None = value_of_answer(envelope, request)
         if spec.kind.creates:
             self._check_own(value, envelope)

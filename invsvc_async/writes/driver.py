@@ -265,7 +265,7 @@ class Driver(Generic[T]):
                         await send_once(run, decision)
                         at_once = answered_at_once(record.history)
                     case Read():
-                        with core.under_way.until_closed():
+                        with core.under_way.ended_by_close():
                             reading = await look(run, decision.reader)
                         record.add(reading)
                     case Wait():

@@ -133,4 +133,4 @@ class HangingSends:
 def _hangs(sending: SendUnderWay, after: float) -> bool:
     """Return whether *sending* left so many seconds ago, and waits for an answer."""
     exchange = sending.exchange
-    return exchange.has_left and sending.clock.now() - exchange.started >= after
+    return exchange.may_have_left and sending.clock.now() - exchange.started >= after

@@ -33,7 +33,7 @@ async def pass_on(
     options = spec.options
     waiting = None
     try:
-        with options.core.under_way.until_hooks_end() as waiting:
+        with options.core.under_way.hook_ended_after_close() as waiting:
             await hand_over(hook, key, made)
     except TimeoutError:
         if waiting is None or not waiting.has_expired:

@@ -60,7 +60,7 @@ async def send_once(run: WriteRun[T], send: Send) -> None:
     try:
         load_for(request.operation)
         if core.credential.ready is None and request.operation.credentials:
-            with core.under_way.until_closed():
+            with core.under_way.ended_by_close():
                 await options.fetch_token(request, deadline)
         exchange = options.exchange(request, deadline, not_after=send.not_after)
     except InvsvcError as error:
@@ -106,7 +106,7 @@ async def _store_send(
 ) -> None:
     """Store the intent with *send*, which *started* (local s), and limit how late it may leave."""
     livemode = run.core.livemode
-    with run.core.under_way.until_closed():
+    with run.core.under_way.ended_by_close():
         until = await journal.sending(
             run.record.with_send(send, started, livemode=livemode)
         )
@@ -163,7 +163,7 @@ async def _renew_token(
     if any(each.token_renewed for each in known.attempts):
         return
     try:
-        with run.core.under_way.until_closed():
+        with run.core.under_way.ended_by_close():
             is_renewed = await run.spec.options.renew_token(
                 exchange, within=send.attempt_timeout
             )

@@ -105,7 +105,7 @@ class StateReader:
                 error=facts_of(error),
             )
         try:
-            envelope = self._view.opened(request, exchange)
+            envelope = self._view.parse_answer(request, exchange)
             return self._seen(request, exchange, envelope)
         except ServiceError as error:
             return self._refused(request, exchange, error)

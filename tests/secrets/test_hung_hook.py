@@ -130,7 +130,7 @@ async def test_hook_that_begins_once_the_client_is_closed(service, bound):
         options.core.under_way.closed = True
         with (
             pytest.raises(TimeoutError),
-            options.core.under_way.until_hooks_end() as waiting,
+            options.core.under_way.hook_ended_after_close() as waiting,
         ):
             await hook("k", None)
     assert waiting.has_expired

@@ -337,14 +337,14 @@ async def test_adaptive_concurrency():
                 await asyncio.gather(
                     *(transport.send(request_to(server, "GET")) for _ in range(200))
                 )
-        size = transport._knee.size
+        size = transport._adaptive_limit.size
         limited = True
         # past the time in which answers still tell about the size before
         await asyncio.sleep(0.05)
         await transport.send(request_to(server, "GET"))
-        assert transport._knee.size == max(4, size // 2)
+        assert transport._adaptive_limit.size == max(4, size // 2)
         assert (
-            transport._limiter._for_calls == transport._knee.size
+            transport._limiter._for_calls == transport._adaptive_limit.size
         )  # the reserve of settling reads is beside them
 
 

@@ -15,7 +15,7 @@ from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.send_gate import Gate, RefusedError
 from invsvc_async.transport.session_sender import timeout_of
-from invsvc_async.transport.transport import Exchange, Transport, _note_head
+from invsvc_async.transport.transport import Exchange, Transport, _accept_head
 from tests.support.raw_server import (
     OK,
     RawServer,
@@ -135,13 +135,16 @@ async def test_what_adaptive_concurrency_learns_from(script, size, answers):
         RawServer(script) as server,
         transport_for(server, max_concurrency="adaptive") as transport,
     ):
-        transport._knee.size = 8
+        transport._adaptive_limit.size = 8
         await transport.send(
             exchange := request_to(server, within=5.0 if script is not silent else 0.1)
         )
 
         assert (exchange.end is End.ANSWERED) is (script in (obliging, failing))
-        assert (transport._knee.size, transport._knee._sums.answers) == (size, answers)
+        assert (
+            transport._adaptive_limit.size,
+            transport._adaptive_limit._sums.answers,
+        ) == (size, answers)
 
 
 async def test_adaptive_concurrency_beside_a_request_that_hangs():
@@ -159,7 +162,7 @@ async def test_adaptive_concurrency_beside_a_request_that_hangs():
         transport_for(server, max_concurrency="adaptive") as transport,
     ):
         for at in range(0, 60, 10):
-            transport._knee.note(at, at + 5.0, refused=True, in_flight=1)
+            transport._adaptive_limit.note(at, at + 5.0, refused=True, in_flight=1)
         hanging = asyncio.create_task(transport.send(request_to(server, within=60.0)))
         await hangs.wait()
         await transport.send(exchange := request_to(server, within=5.0))
@@ -224,7 +227,7 @@ async def test_answer_to_nothing_that_was_asked():
     )
     gate = Gate(exchange, SystemClock(), asyncio.get_running_loop())
     with pytest.raises(RefusedError, match=r"^the connection held a stale answer$"):
-        _note_head(gate, stale, is_of_user=False)
+        _accept_head(gate, stale, is_of_user=False)
     assert stale.closed
     assert gate.sealed
 
