@@ -3,7 +3,8 @@ The store of writes under client journals, batches and outboxes, in SQLite and P
 
 What is outside asks for *operations*: functions of a store, which return named types.  Some are *scripts*,
 which ``store.run`` runs in one transaction, and again if the reply about that was lost.  Others run one
-statement by ``store.rows``, or select by ``store.entries``.  ``storage/dialect`` explains scripts.
+statement by ``store.rows``, which may run again as well, or select by ``store.entries``.  ``storage/dialect``
+explains scripts.
 
 All SQL of the tables is in ``statements``: a named text for each statement, beside a sentence of what it
 guards.  Only the conditions on what users note stand elsewhere, in ``noted``, with all that a new column
@@ -39,7 +40,8 @@ Beneath are ``tables`` (what the tables are for, and how a store is opened), ``m
 of the tables has changed), ``conditions`` (what columns of an entry say), ``fact_names``, ``noted`` (what
 users note, and choosing by it), ``schemas`` (where a store is in PostgreSQL), and ``sqlite`` and ``postgres``
 (connections, transactions, group commit, notifications).  The thread of a file, which makes the groups, is
-``storage/sqlite_writer``.
+``storage/sqlite_writer``; the pool of connections, of which a store in PostgreSQL is one,
+``storage/postgres_pool``.
 
 The states of an entry
 ======================
@@ -64,8 +66,8 @@ in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settle
 finished          DONE              ``verdict``, which may be UNKNOWN, ``outcome``,   reopen, forget, empty
                                     ``done_at``.  In ``unheard`` until the
                                     application has acknowledged it
-finished, open    DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget; if UNKNOWN,
-                                    ``digest`` empty: a client has made up the key.   finish by a person
+finished, open    DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget; send, if it
+                                    ``digest`` empty: a client has made up the key.   is resumed
                                     It stays *open* until the application has it
 emptied           DONE              of a batch: finished, without ``intent`` and      nothing
                                     ``outcome``; key, digest and verdict are kept
@@ -123,8 +125,8 @@ empty       pruned, in a batch                    deleting: ``entry_sql.EMPTY``
 forget      dropped: nothing was sent; or done,   deleting: ``entry_sql.DROP``
             but not in a batch
             pruned                                deleting: ``entry_sql.PRUNE``
-            without a key, told                   unkeyed: ``entry_sql.REMOVE``; in a file whose event
-                                                  loop is closed, sqlite:
+            without a key: told; or cancelled,    unkeyed: ``entry_sql.REMOVE``; in a file whose event
+            and provably not sent                 loop is closed, sqlite:
                                                   ``entry_sql.REMOVE_KEY_IN_FILE``
             of a key that has another write in    enqueued: ``entry_sql.DELETE_REPLACED``
             the application's file
@@ -149,7 +151,7 @@ Which guards they have
   sends nothing from it, but first moves its entries, those of keys to where any run may take them.  So the
   release does no more than that.
 - ``REOPEN_SEEN`` compares the verdict that was seen.  ``REMOVE`` compares only the lane, not the token: the
-  application has the verdict already.
+  application has the verdict already, or knows that nothing was sent.
 - ``PUT_IN_DATABASE`` compares the key, too, because a connection may find an older copy of the database, in
   which a number is another entry's.  A file is compared with the one that was opened (``SameFile``).
 - ``PUT_IN_DATABASE`` accepts an end that is stored already, because a reply may be lost.  A file answers

@@ -49,7 +49,11 @@ class TakenIn(NamedTuple):
 
 
 def later_columns_of(new: Entry) -> dict[str, Cell]:
-    """Return the values of *new* for columns that tables of 0.1.0 lack, by names for error messages."""
+    """
+    Return the values of *new* for columns that tables of 0.1.0 lack, by the names of the columns.
+
+    Errors show these names to users, and the application's SQLite file stores them (``more``).
+    """
     given = asdict(new.noted) | {"team": new.team, "not_before": new.not_before}
     return {name: value for name, value in given.items() if value not in {None, ""}}
 

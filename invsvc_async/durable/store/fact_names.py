@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+# A file or a batch has a fact ``credential``: the fingerprint of the one that it was begun with
+# (``check_client``).  A schema of an outbox or of client journals has, for each that has opened it, a fact
+# ``credential FINGERPRINT`` (``NOTE_CREDENTIAL``).
+
 # Of a file: which process gives the verdicts of what is sent now.
 TAKER: Final = "taker"
 # Of a store that was restored from a copy: its ``Mark`` (``restored``).

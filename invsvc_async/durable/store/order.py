@@ -86,9 +86,10 @@ class Ahead(NamedTuple):
     """
     The first unfinished write ahead of another write to the same thing, by ``key`` and ``place``.
 
-    ``key`` is ``None`` if no such write exists.  The rest is about the thing: whether a later write was sent,
-    or is being sent, which may still be given up before it leaves; whether other writes are UNKNOWN; the
-    place of the last write that may have had an effect, and the state that this write left.
+    ``key`` is ``None`` if no such write exists.  The rest is about the thing.  ``is_overtaken`` is whether a
+    later write was sent; that includes one that is being sent, which ``is_being_overtaken`` tells alone,
+    because it may still be given up before it leaves.  ``has_unknown`` is whether other writes are UNKNOWN.
+    Then come the place of the last write that may have had an effect, and the state that this write left.
     """
 
     key: str | None

@@ -369,7 +369,11 @@ class PostgresStore(Pool):
         )
 
     async def rows(self, text: str, *values: Cell) -> Sequence[Cell]:
-        """Run a statement as a transaction of its own, and return the rows."""
+        """
+        Run a statement as a transaction of its own, and return the rows.
+
+        It runs again if its reply was lost, so its second run must do no harm.
+        """
         return await self.fetch(*self._dialect.translated(text, values))
 
     async def entries(self, where: str, *values: Cell) -> list[Entry]:

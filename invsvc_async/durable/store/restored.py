@@ -302,7 +302,7 @@ class Epoch:
         # The identity is the journal's.  A new journal takes that of the file beside it, or a new one: if
         # there is no file, or it is damaged.  The count is the higher one: the file may know of more sends
         # than a copy that was accepted.
-        known = journal or beside or _DAMAGED
+        known = journal or beside or _NOTHING
         sends = max(known.sends, 0 if beside is None else beside.sends, 0)
         if restored or wrong is not None:
             sends += 1  # Other copies of this journal are older from now on.

@@ -81,7 +81,9 @@ class StoreSchemas:
         same_mode: bool,
     ) -> Script[str | None]:
         """
-        Return the schema of *base_url* and the credential *mine*; ``None`` if the caller has to create it.
+        Return the schema of *base_url* and the credential *mine*; ``None`` if there is none, but may be one.
+
+        Enqueuing asks so, which creates nothing (``outbox/postgres``).
 
         With *same_mode*, the schema of another credential is returned if there is only one.
 

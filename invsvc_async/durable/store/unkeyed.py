@@ -32,6 +32,7 @@ async def remove(
     """
     Delete the entries of *keys*, unless they are in other lanes than *lanes* by now.
 
-    The application has their verdicts, so it does not matter whether this process still owns the lanes.
+    The application has their verdicts, or has cancelled what was not sent yet.  So it does not matter whether
+    this process still owns the lanes.
     """
     await store.rows(entry_sql.REMOVE, keys, lanes)

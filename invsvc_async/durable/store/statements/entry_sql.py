@@ -104,7 +104,8 @@ INSERT INTO {{s}}entries ({_NEW_COLUMNS}) SELECT {_NEW_COLUMNS}
     FROM {{rows 1 seq:bigint place:bigint lane:bigint {WRITTEN}}} WHERE true
     ON CONFLICT (key) DO NOTHING RETURNING seq
 """
-# The times of new entries, which were inserted aside.
+# The times of new entries, which were inserted aside.  The conditions spare an entry that was there under the
+# key: it is not aside, or has its time, or was sent before.
 NOTE_TIMES: Final = f"""
 UPDATE {{s}}entries AS e SET not_before = given.not_before, due_at = given.not_before
     FROM {{rows 1 key:text not_before:bigint}}
@@ -340,7 +341,8 @@ SELECT count(*), min(due_at) FROM (
 
 def _next_open(is_behind: str) -> str:
     """
-    Return the statement that selects the next open entries of the lanes $1, of each after its place in $2.
+    Return the statement for PostgreSQL that selects the next open entries of the lanes $1, after their places
+    $2.
 
     Up to $4 of each lane, without the entries $3.  *is_behind* says of each entry whether it waits behind one
     that is not due.  By lane, because the index has the order of each lane only.
