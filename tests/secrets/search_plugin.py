@@ -68,7 +68,7 @@ def _secrets(marks: Marks) -> Iterator[_Seen]:
     yield Credential, "__init__", lambda given, _made: marks.issue(given[1])
     yield (
         TokenProvider,
-        "_fetched",
+        "_ask_source",
         lambda given, _made: marks.issue(given[0].ready.removeprefix("Bearer ")),
     )
     yield SharedHeader, "__init__", lambda given, _made: marks.issue(given[0].value)

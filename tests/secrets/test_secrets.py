@@ -235,7 +235,7 @@ async def test_source_that_is_slow_in_debug_mode(marks, caplog):
 
     assert await TokenProvider(source, kind="api_key").header() == f"Bearer {token}"
     await asyncio.sleep(0)
-    assert [each for each in caplog.messages if "_fetched" in each]
+    assert [each for each in caplog.messages if "_ask_source" in each]
     assert not [each for each in caplog.messages if marks.finds(each)]
     assert marks.hits() == []
 
