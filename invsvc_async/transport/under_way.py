@@ -25,7 +25,6 @@ T = TypeVar("T")
 TO_KEEP_SECRETS = 10.0  # s that `on_secret` may still take once the client is closed
 TO_BE_CANCELLED = 1.0  # s that it may take to end after that, when it was cancelled
 _LOOK = 0.1  # s between looks whether only such hooks are left
-_LONGEST_LOOK = 3600.0
 
 
 class UnderWay(Struct, eq=False):
@@ -159,5 +158,6 @@ class UnderWay(Struct, eq=False):
             elif stuck_from:
                 until_look = min(stuck_from.values()) - now
             else:
-                until_look = _LONGEST_LOOK
+                # A hook may begin meanwhile: then it has its deadline at the next look.
+                until_look = TO_KEEP_SECRETS
             await set_within(self.idle, until_look)

@@ -120,6 +120,37 @@ async def test_close_beside_hooks_that_go_on(
     assert service.arrivals("webhooks.create") == many
 
 
+async def test_close_before_a_hook_that_goes_on(
+    service, bound, caplog, monkeypatch, stubborn
+):
+    """A hook that begins only while the close waits for its write does not hold the close up."""
+    monkeypatch.setattr(under_way, "TO_BE_CANCELLED", 0.05)
+    client = client_of(service)
+    runs = options_of(client).core.under_way
+    is_stored = asyncio.Event()
+
+    async def write():
+        await is_stored.wait()  # as for the commit of a verdict
+        with runs.hook_ended_after_close():
+            await stubborn("k", None)
+
+    writing = asyncio.create_task(runs.tracked(write))
+    await asyncio.sleep(0)
+    runs.closed = True
+    closing = asyncio.create_task(runs.wait_for_runs())
+    await asyncio.sleep(0)  # it has looked for hooks
+    is_stored.set()
+    async with asyncio.timeout(60):
+        await closing
+
+    assert stubborn.cancelled
+    assert "closed without 1 writes" in caplog.text
+    stubborn.go_on.set()
+    await asyncio.wait([writing])
+    runs.closed = False
+    await client.aclose()
+
+
 async def test_hook_that_begins_once_the_client_is_closed(service, bound):
     """It has the same time."""
     hook = Hook()
