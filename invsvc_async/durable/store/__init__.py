@@ -61,13 +61,14 @@ owned             TO DO             ``done_at`` NULL; a lane with an owner      
                                                                                       release, set aside,
                                                                                       forget
 in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settles     finish, take back,
-                                    it; without one, the next owner settles it        own, release
-                                    first
+                                    it; without one, the next owner settles it        own, release;
+                                    first                                             without a key of
+                                                                                      the user's, forget
 finished          DONE              ``verdict``, which may be UNKNOWN, ``outcome``,   reopen, forget, empty
                                     ``done_at``.  In ``unheard`` until the
                                     application has acknowledged it
-finished, open    DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget; send, if it
-                                    ``digest`` empty: a client has made up the key.   is resumed
+finished, open    DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget; reopen; send,
+                                    ``digest`` empty: a client has made up the key.   if it is resumed
                                     It stays *open* until the application has it
 emptied           DONE              of a batch: finished, without ``intent`` and      nothing
                                     ``outcome``; key, digest and verdict are kept

@@ -32,9 +32,9 @@ class Notes(NamedTuple):
     """
     What people see of an entry besides its progress.
 
-    When it was stored first (epoch ms), whether its verdict was not acknowledged (in
-    the journal of a client: whether a secret was not returned), the time before which it
-    is not sent (epoch ms), and what users have noted.
+    When it was stored first (epoch ms), whether its verdict was not acknowledged (in the journal of a client:
+    whether a secret was not returned), the time before which it is not sent (epoch ms), and what users have
+    noted.
     """
 
     added_at: int | None

@@ -268,7 +268,9 @@ class Epoch:
     _name: str
     _dialect: SqliteDialect
     _how: Opening
+    # The open file beside the journal, as its number; -1: it is not open.
     _number: int = attrs.field(init=False, default=-1)
+    # What both have said last.
     _standing: CountedSends = attrs.field(init=False, default=_NOTHING)
     # SQLite's number for the state of the file, which other connections change.  -1: check in any case.
     _state: int = attrs.field(init=False, default=-1)

@@ -81,7 +81,8 @@ class StoreSchemas:
         same_mode: bool,
     ) -> Script[str | None]:
         """
-        Return the schema of *base_url* and the credential *mine*; ``None`` if there is none, but may be one.
+        Return the schema of *base_url* and the credential *mine*; ``None`` if there is none, but one may be
+        created.
 
         Enqueuing asks so, which creates nothing (``outbox/postgres``).
 
