@@ -38,12 +38,13 @@ from typing import TYPE_CHECKING
 from invsvc_async.conformance.reasons import Happened, UnknownReasonError, contradiction
 from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.batches.judge import ended
+from tests.exhaustive.batches.stage import FROZEN
 from tests.interleavings.judge import entry_of
 from tests.interleavings.service import SHORT
 from tests.walk.program import CREATES
 from tests.walk.service import RETRY_AFTER
 from tests.walk.signals import SoftLimitError
-from tests.walk.stage import DONE, SLOW
+from tests.walk.stage import DONE, QUICK, SLOW
 from tests.walk.wire import TOO_MANY, is_refused, thing_of
 
 if TYPE_CHECKING:
@@ -458,6 +459,7 @@ def _final(stage: WalkStage) -> Iterator[str]:
         elif told.verdict is not verdict and not (
             _is_of_a_refusal_before(stage, told, at)
             or _is_heard_late(stage, told, at)
+            or _was_read_before_it_was_found(stage, told, at)
             or any(
                 _is_done_anew(stage, told, sent.started)
                 for sent in stage.service.sends
@@ -509,6 +511,27 @@ def _is_heard_late(stage: WalkStage, told: Heard, at: float) -> bool:
     """Return whether *told* is UNKNOWN of a run that had ended *at* then: its store was slow to say so."""
     is_unknown = told.verdict is Verdict.UNKNOWN and told.begun < at
     return is_unknown and bool(stage.lives[told.client].life.slow)
+
+
+def _was_read_before_it_was_found(stage: WalkStage, told: Heard, at: float) -> bool:
+    """
+    Return whether *told* is UNKNOWN, which was stored until a person's finding was, *at* then.
+
+    The store's reply was under way, and its process may have stood still meanwhile.
+    """
+    process = stage.lives[told.client]
+    hears_from = at
+    end = process.life.end
+    if end is not None and end.how == "freeze" and process.hit is not None:
+        thawed = process.hit + FROZEN
+        if process.hit <= at <= thawed:
+            hears_from = thawed
+    return (
+        told.verdict is Verdict.UNKNOWN
+        and told.begun < at
+        and told.at <= hears_from + QUICK[1] + TIE
+        and any(found.writer == told.writer and found.at == at for found in stage.found)
+    )
 
 
 def _unknown(stage: WalkStage) -> Iterator[str]:
