@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from tests.walk.stage import WalkStage
 
 TIE = 1e-6  # s
+# s: an outbox reads the verdict, then what was noted beside it, then what several intents have in common
+READS_OF_AN_OUTBOX = (1 + 2 + 2) * QUICK[1]
 TAKES_OVER = "client.recover() takes over what it left"
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
@@ -520,6 +522,7 @@ def _was_read_before_it_was_found(stage: WalkStage, told: Heard, at: float) -> b
     The store's reply was under way, and its process may have stood still meanwhile.
     """
     process = stage.lives[told.client]
+    reply = READS_OF_AN_OUTBOX if stage.program.use == "outbox" else QUICK[1]
     hears_from = at
     end = process.life.end
     if end is not None and end.how == "freeze" and process.hit is not None:
@@ -529,7 +532,7 @@ def _was_read_before_it_was_found(stage: WalkStage, told: Heard, at: float) -> b
     return (
         told.verdict is Verdict.UNKNOWN
         and told.begun < at
-        and told.at <= hears_from + QUICK[1] + TIE
+        and told.at <= hears_from + reply + TIE
         and any(found.writer == told.writer and found.at == at for found in stage.found)
     )
 
