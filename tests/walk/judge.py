@@ -12,8 +12,8 @@ start      Writes to one thing that one process begins in an order are claimed i
 overlap    Nothing is sent while an earlier send of it, or another write to the same thing, may still land.
 final      A key has one final verdict, and nothing is sent under it after that was told.
 unknown    A write is UNKNOWN only where something stood in the way.
-person     A verdict of a person is what one has found; what was found as not applied is sent again only by whoever
-           asks for it anew.
+person     A verdict of a person is what one has found; what was found as not applied is sent again only once
+           somebody asks for it anew.
 hang       Nothing fails, and nothing is stuck.
 
 What a person has found counts as a verdict that was told when it was stored.
@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import combinations
+from math import inf
 from typing import TYPE_CHECKING
 
 from invsvc_async.conformance.reasons import Happened, UnknownReasonError, contradiction
@@ -489,23 +490,27 @@ def _of_persons(stage: WalkStage) -> Iterator[str]:
 
 def _anew(stage: WalkStage) -> Iterator[str]:
     """
-    Yield what a person has found as not applied, and a process sends that has not asked for it since.
+    Yield what a person has found as not applied, and is sent before anybody asks for it anew.
 
-    A key that nobody had is claimed by whoever awaits it already: that one was asked for it, and has not begun.
+    Then also who had it before may send it: that one takes over what a new run has left.  A key that nobody had is
+    claimed by whoever awaits it already: that one was asked for it, and has not begun.
     """
     for found in stage.found:
         if found.verdict is not Verdict.NOT_APPLIED:
             continue
         if stage.program.use == "keys" and not found.had_owner:
             continue
-        asked = {
-            name
-            for at, name, key in (*stage.asked, *stage.retried)
-            if key == found.writer and at >= found.at
-        }
+        asked = min(
+            (
+                at
+                for at, _, key in (*stage.asked, *stage.retried)
+                if key == found.writer and at >= found.at
+            ),
+            default=inf,
+        )
         for sent in stage.service.sends:
-            is_after = sent.writer == found.writer and sent.started > found.at
-            if is_after and sent.client not in asked:
+            is_between = found.at < sent.started < asked
+            if sent.writer == found.writer and is_between:
                 yield f"person: {sent.writer} is sent by {sent.client} after {found.client} found it as not applied"
 
 
