@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--without",
         default="",
-        help="signals, clocks, replies, fates, reads, cancels, cuts, ends or prunes",
+        help="signals, clocks, replies, fates, reads, cancels, cuts, ends, prunes or people",
     )
     parser.add_argument("--rules", default="", help="those that count; default: all")
     parser.add_argument(

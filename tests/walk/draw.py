@@ -85,6 +85,11 @@ DENIED = 0.2  # of the programs: reads are denied
 WAITS = 0.5  # of the processes wait when the service limits their rate
 SETTLES = 0.3  # of the processes with keys settle what their clients have left open
 MARKS = 0.2  # of the processes with keys mark what is UNKNOWN as to be done again
+PEOPLE = 0.08  # of the programs: a person resolves what is in doubt
+# what becomes of writes that are to be in doubt
+IN_DOUBT = ("lost", "landed", "soon", "late", "slow", "500 late")
+WHILE_SENT = (-1.3, 0.3)  # powers of 10, in s: when processes begin to send
+PERSON = "person"  # the name of that one's life
 LATE = 0.4  # of the processes with lost replies notice them late
 RECENTS = (RECENT, RECENT, 3.0, 0.2)  # s
 
@@ -100,6 +105,7 @@ EVENTS = (
     "ends",
     "prunes",
     "words",
+    "people",
 )
 
 
@@ -169,7 +175,8 @@ def _drawn(
     )
     if use == "writes":
         program = _without_keys(chance, taste, program)
-    return _with_late_replies(chance, _with_cuts(chance, program))
+    program = _with_late_replies(chance, _with_cuts(chance, program))
+    return _with_people(chance, program) if chance.random() < PEOPLE else program
 
 
 def _without_keys(chance: Random, taste: _Taste, program: Program) -> Program:
@@ -224,6 +231,64 @@ def _with_settling(chance: Random, program: Program) -> Program:
         for life in program.lives
     ]
     return replace(program, lives=tuple(lives))
+
+
+def _with_people(chance: Random, program: Program) -> Program:
+    """Return *program*, in which a person resolves what is in doubt, from outside, through processes, or both."""
+    if chance.random() < 0.5:
+        program = _with_doubts(chance, program)
+    if chance.random() < 0.5:
+        return _with_a_person(chance, program)
+    lives = tuple(
+        replace(life, resolves=chance.random() < 0.6) for life in program.lives
+    )
+    program = replace(program, lives=lives)
+    return _with_a_person(chance, program) if chance.random() < 0.3 else program
+
+
+def _with_doubts(chance: Random, program: Program) -> Program:
+    """Return *program*, in which replies are lost, and time runs out before one knows what became of the writes."""
+    fates = {
+        write.key: (chance.choice(IN_DOUBT), *program.fates.get(write.key, ())[1:])
+        for write in program.writes
+        if chance.random() < 0.7
+    }
+    lives = tuple(
+        replace(life, deadline=chance.choice((1.0, 2.0)))
+        if chance.random() < 0.7
+        else life
+        for life in program.lives
+    )
+    return replace(program, fates={**program.fates, **fates}, lives=lives)
+
+
+def _with_a_person(chance: Random, program: Program) -> Program:
+    """Return *program* with a person beside its processes, or between two of them if they share a file."""
+    *others, last = program.lives
+    number = chance.randrange(len(others))
+    before = others[number]
+    person = Life(PERSON, (), after=(before.name,), gap=_moment(chance))
+    if program.journal == "file":
+        followers = [
+            replace(life, after=(PERSON,)) if before.name in life.after else life
+            for life in others
+        ]
+        followers.insert(number + 1, replace(person, looks=1))
+        last = replace(last, after=(*last.after, PERSON))
+        return replace(program, lives=(*followers, last))
+    person = replace(
+        person,
+        after=() if chance.random() < 0.8 else person.after,
+        looks=chance.choice((1, 2, 4, 8)),
+        lost=_numbers(chance, 0.2),
+        slow=_numbers(chance, 0.2),
+    )
+    if chance.random() < 0.7:
+        last = replace(last, after=(*last.after, PERSON))
+    if chance.random() < 0.6:
+        frozen = End("freeze", at=round(10 ** chance.uniform(*WHILE_SENT), 3))
+        others[number] = replace(before, end=frozen)
+    return replace(program, lives=(*others, person, last))
 
 
 def _with_all_keys(program: Program) -> list[Life]:
@@ -285,6 +350,8 @@ def _reduced(program: Program, without: tuple[str, ...]) -> Program:
     if "cuts" in without:
         less["cuts"] = ()
     lives = []
+    if "people" in without:
+        program = _without_people(program)
     for life in program.lives:
         is_signal = life.end is not None and life.end.how == "raise"
         drops = "ends" in without or ("signals" in without and is_signal)
@@ -302,6 +369,18 @@ def _reduced(program: Program, without: tuple[str, ...]) -> Program:
         wall=() if "clocks" in without else program.wall,
         stores="" if "words" in without else program.stores,
     )
+
+
+def _without_people(program: Program) -> Program:
+    before = {life.name: life.after for life in program.lives if life.looks}
+    lives = []
+    for life in program.lives:
+        after = tuple(each for name in life.after for each in before.get(name, (name,)))
+        if not life.looks:
+            lives.append(
+                replace(life, after=tuple(dict.fromkeys(after)), resolves=False)
+            )
+    return replace(program, lives=tuple(lives))
 
 
 def _writes(chance: Random) -> tuple[Write, ...]:

@@ -12,7 +12,11 @@ start      Writes to one thing that one process begins in an order are claimed i
 overlap    Nothing is sent while an earlier send of it, or another write to the same thing, may still land.
 final      A key has one final verdict, and nothing is sent under it after that was told.
 unknown    A write is UNKNOWN only where something stood in the way.
+person     A verdict of a person is what one has found; what was found as not applied is sent again only once
+           somebody asks for it anew.
 hang       Nothing fails, and nothing is stuck.
+
+What a person has found counts as a verdict that was told when it was stored.
 
 Of writes without keys, these are other rules:
 
@@ -29,17 +33,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import combinations
+from math import inf
 from typing import TYPE_CHECKING
 
 from invsvc_async.conformance.reasons import Happened, UnknownReasonError, contradiction
 from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.batches.judge import ended
+from tests.exhaustive.batches.stage import FROZEN
 from tests.interleavings.judge import entry_of
 from tests.interleavings.service import SHORT
 from tests.walk.program import CREATES
 from tests.walk.service import RETRY_AFTER
 from tests.walk.signals import SoftLimitError
-from tests.walk.stage import DONE, SLOW
+from tests.walk.stage import DONE, QUICK, SLOW
 from tests.walk.wire import TOO_MANY, is_refused, thing_of
 
 if TYPE_CHECKING:
@@ -48,11 +54,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tests.interleavings.service import Effect, Sent
+    from tests.walk.heard import Heard
     from tests.walk.process import Process
     from tests.walk.stage import WalkStage
-    from tests.walk.uses import Heard
 
 TIE = 1e-6  # s
+# s: an outbox reads the verdict, then what was noted beside it, then what several intents have in common
+READS_OF_AN_OUTBOX = (1 + 2 + 2) * QUICK[1]
 TAKES_OVER = "client.recover() takes over what it left"
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
@@ -73,6 +81,8 @@ def broken(stage: WalkStage) -> list[str]:
         *_started(stage),
         *_final(stage),
         *_unknown(stage),
+        *_of_persons(stage),
+        *_anew(stage),
     ]
 
 
@@ -135,7 +145,7 @@ def _effects(stage: WalkStage) -> Iterator[str]:
         whole = [effect for effect in effects if effect.number not in service.in_part]
         if len(whole) > 1:
             yield f"twice: {write.key} took effect {len(whole)} times"
-        for told in stage.told:
+        for told in (*stage.told, *stage.found):
             if told.writer != write.key:
                 continue
             if told.verdict is Verdict.SUPERSEDED and not _strangers(stage, told):
@@ -445,13 +455,14 @@ def _started(stage: WalkStage) -> Iterator[str]:
 
 def _final(stage: WalkStage) -> Iterator[str]:
     final: dict[str, tuple[Verdict, float]] = {}
-    for told in sorted(stage.told, key=lambda told: told.at):
+    for told in sorted((*stage.told, *stage.found), key=lambda told: told.at):
         verdict, at = final.setdefault(told.writer, (told.verdict, told.at))
         if verdict not in FINAL:
             final[told.writer] = told.verdict, told.at
         elif told.verdict is not verdict and not (
             _is_of_a_refusal_before(stage, told, at)
             or _is_heard_late(stage, told, at)
+            or _was_read_before_it_was_found(stage, told, at)
             or any(
                 _is_done_anew(stage, told, sent.started)
                 for sent in stage.service.sends
@@ -465,10 +476,70 @@ def _final(stage: WalkStage) -> Iterator[str]:
             yield f"final: {sent.writer} is sent by {sent.client} after it was told as {verdict}"
 
 
+def _of_persons(stage: WalkStage) -> Iterator[str]:
+    for told in stage.told:
+        is_found = any(
+            found.writer == told.writer
+            and found.verdict is told.verdict
+            and found.at <= told.at
+            for found in stage.found
+        )
+        if told.told.basis == "person" and not is_found:
+            yield f"person: {told.client} is told that a person found {told.writer} as {told.verdict}, and none has"
+
+
+def _anew(stage: WalkStage) -> Iterator[str]:
+    """
+    Yield what a person has found as not applied, and is sent before anybody asks for it anew.
+
+    Then also who had it before may send it: that one takes over what a new run has left.  A key that nobody had is
+    claimed by whoever awaits it already: that one was asked for it, and has not begun.
+    """
+    for found in stage.found:
+        if found.verdict is not Verdict.NOT_APPLIED:
+            continue
+        if stage.program.use == "keys" and not found.had_owner:
+            continue
+        asked = min(
+            (
+                at
+                for at, _, key in (*stage.asked, *stage.retried)
+                if key == found.writer and at >= found.at
+            ),
+            default=inf,
+        )
+        for sent in stage.service.sends:
+            is_between = found.at < sent.started < asked
+            if sent.writer == found.writer and is_between:
+                yield f"person: {sent.writer} is sent by {sent.client} after {found.client} found it as not applied"
+
+
 def _is_heard_late(stage: WalkStage, told: Heard, at: float) -> bool:
     """Return whether *told* is UNKNOWN of a run that had ended *at* then: its store was slow to say so."""
     is_unknown = told.verdict is Verdict.UNKNOWN and told.begun < at
     return is_unknown and bool(stage.lives[told.client].life.slow)
+
+
+def _was_read_before_it_was_found(stage: WalkStage, told: Heard, at: float) -> bool:
+    """
+    Return whether *told* is UNKNOWN, which was stored until a person's finding was, *at* then.
+
+    The store's reply was under way, and its process may have stood still meanwhile.
+    """
+    process = stage.lives[told.client]
+    reply = READS_OF_AN_OUTBOX if stage.program.use == "outbox" else QUICK[1]
+    hears_from = at
+    end = process.life.end
+    if end is not None and end.how == "freeze" and process.hit is not None:
+        thawed = process.hit + FROZEN
+        if process.hit <= at <= thawed:
+            hears_from = thawed
+    return (
+        told.verdict is Verdict.UNKNOWN
+        and told.begun < at
+        and told.at <= hears_from + reply + TIE
+        and any(found.writer == told.writer and found.at == at for found in stage.found)
+    )
 
 
 def _unknown(stage: WalkStage) -> Iterator[str]:
@@ -551,6 +622,7 @@ def broken_of_writes(stage: WalkStage) -> list[str]:
         *_firm(stage),
         *_refused(stage),
         *_unknown(stage),
+        *_of_persons(stage),
     ]
 
 
@@ -587,11 +659,11 @@ def _in_order_of_sends(stage: WalkStage) -> Iterator[str]:
 
 def _firm(stage: WalkStage) -> Iterator[str]:
     final: dict[str, Heard] = {}
-    for told in sorted(stage.told, key=lambda told: told.at):
+    for told in sorted((*stage.told, *stage.found), key=lambda told: told.at):
         if told.verdict is Verdict.UNKNOWN:
             continue
         first = final.setdefault(told.writer, told)
-        if first.verdict is not told.verdict:
+        if first.verdict is not told.verdict and not _is_of_its_own(stage, first, told):
             yield f"final: {told.writer} is {first.verdict}, and {told.client} was told {told.verdict}"
     for number, sent in enumerate(stage.service.sends):
         first = final.get(sent.writer)
@@ -600,6 +672,21 @@ def _firm(stage: WalkStage) -> Iterator[str]:
         has_effect = any(each.number == number for each in stage.service.effects)
         if first is not None and first.verdict in NO_EFFECT and has_effect:
             yield f"false: {sent.writer} is said to be {first.verdict}, and took effect"
+
+
+def _is_of_its_own(stage: WalkStage, first: Heard, told: Heard) -> bool:
+    """Return whether *told* is an answer that its process got by itself, before a person had found what is *first*."""
+    return (
+        first in stage.found
+        and told.told.basis == "answered"
+        and any(
+            sent.writer == told.writer
+            and sent.client == told.client
+            and sent.status is not None
+            and sent.started < first.at
+            for sent in stage.service.sends
+        )
+    )
 
 
 def _refused(stage: WalkStage) -> Iterator[str]:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock, patch
 
+from invsvc_async.durable.resolve import _entry as entry_of_finding
 from invsvc_async.writes.new_intent import intent_of
 from tests.interleavings.loop import RUN, START, Stuck
 from tests.walk.journals import WalkConnection, WalkWriter
@@ -17,6 +18,7 @@ from tests.walk.stage import WalkStage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.intent import Intent
     from tests.walk.program import Program
 
@@ -39,6 +41,10 @@ def _world(stage: WalkStage) -> Iterator[None]:
             stage.note_intent(intent)
         return intent
 
+    def finding(*given: Any) -> Entry:
+        stage.note_finding(RUN.get())
+        return entry_of_finding(*given)
+
     writer = type("StagedWriter", (WalkWriter,), {"stage": stage})
     with ExitStack() as stack:
         for name, value in (
@@ -51,6 +57,7 @@ def _world(stage: WalkStage) -> Iterator[None]:
             ("invsvc_async.durable.last_writes._RECENT", stage.program.recent),
             ("invsvc_async.writes.driver.intent_of", noted),
             ("invsvc_async.writes.write.intent_of", noted),
+            ("invsvc_async.durable.resolve._entry", finding),
         ):
             stack.enter_context(patch(name, value))
         stack.enter_context(patch.object(time, "time", now))
@@ -100,6 +107,13 @@ def told(stage: WalkStage) -> list[str]:
             f"{each.client} is told that {each.writer} is {each.verdict}: {each.told.words}",
         )
         for each in stage.told
+    ]
+    lines += [
+        (
+            each.at,
+            f"{each.client} resolves {each.writer} as {each.verdict}, seen at {each.begun - START:.3f}",
+        )
+        for each in stage.found
     ]
     return [
         f"{at - START:9.3f} {words}"

@@ -99,6 +99,10 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     resumes: bool = (
         False  # it resumes what others have handed over, instead of settling it
     )
+    # after its work, a person resolves through it what is in doubt
+    resolves: bool = False
+    # it is no process, but a person, who looks so many times and resolves what is in doubt
+    looks: int = 0
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,6 +148,8 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
             + life.bare
             + life.waits
             + life.resumes
+            + life.resolves
+            + life.looks
             for life in self.lives
         )
         fates = sum(len(fates) for fates in self.fates.values()) + len(self.reads)

@@ -170,9 +170,12 @@ def _simpler(life: Life) -> Iterator[Life]:
         "bare",
         "waits",
         "resumes",
+        "resolves",
     ):
         if getattr(life, name) != getattr(LIFE, name):
             yield replace(life, **{name: getattr(LIFE, name)})
+    if life.looks > 1:
+        yield replace(life, looks=1)
     if life.name != "last":
         for key in life.keys:
             yield replace(life, keys=tuple(each for each in life.keys if each != key))

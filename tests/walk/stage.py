@@ -14,17 +14,19 @@ from invsvc_async.conformance.reasons import Told
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator.stores import Stores
 from tests.exhaustive.batches.stage import FROZEN, BatchStage
-from tests.interleavings.loop import START
+from tests.interleavings.loop import RUN, START
 from tests.interleavings.scene import Scene
 from tests.interleavings.service import SERVER
 from tests.walk.errors import SILENT_ERRORS
+from tests.walk.heard import Heard
 from tests.walk.journals import WalkDatabase, WalkFile
 from tests.walk.loop import WalkLoop
+from tests.walk.person import Person
 from tests.walk.process import Due, Process
 from tests.walk.program import Life, Program, offset
 from tests.walk.service import WalkService
 from tests.walk.signals import Signal, SoftLimitError, no_signal
-from tests.walk.uses import USES, Heard
+from tests.walk.uses import USES
 from tests.walk.wire import (
     Fates,
     WalkWire,
@@ -36,7 +38,7 @@ from tests.walk.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.intent import Intent
@@ -64,7 +66,14 @@ class WalkStage(BatchStage):
     asked: list[tuple[float, str, str]] = attrs.field(
         factory=list
     )  # when which process began a run of which key
+    retried: list[tuple[float, str, str]] = attrs.field(
+        factory=list
+    )  # when which process marked which key as to be done again
     told: list[Heard] = attrs.field(factory=list)
+    # what persons have found; each as if its person had been told of it when it was stored
+    found: list[Heard] = attrs.field(factory=list)
+    # when a finding was stored last, by run
+    found_at: dict[str, float] = attrs.field(factory=dict)
     errors: list[tuple[str, str, Exception]] = attrs.field(
         factory=list
     )  # of which process, in the run of which key
@@ -159,7 +168,8 @@ class WalkStage(BatchStage):
 
     def _start(self, life: Life) -> None:
         process = self.lives[life.name] = Process(life, self.loop.now)
-        process.use = USES[self.program.use].of(self, process)
+        use = Person if life.looks else USES[self.program.use]
+        process.use = use.of(self, process)
         if life.end is not None and life.end.how == "raise":
             self.loop.signals[life.name] = Signal.of(life.end)
         elif life.end is not None and life.end.step is None:
@@ -233,7 +243,7 @@ class WalkStage(BatchStage):
         """Return whether somebody was told what became of the write *key*."""
         return any(
             told.writer == key and told.verdict is not Verdict.UNKNOWN
-            for told in self.told
+            for told in (*self.told, *self.found)
         )
 
     @contextmanager
@@ -320,6 +330,10 @@ class WalkStage(BatchStage):
         self.asked.append((self.loop.now, process.name, key))
         return self.loop.now
 
+    def note_retried(self, process: Process, keys: Iterable[str]) -> None:
+        """Note that *process* marks *keys* as to be done again."""
+        self.retried += [(self.loop.now, process.name, key) for key in keys]
+
     def note_error(self, process: Process, key: str, error: Exception) -> None:
         """Note that a run, or all of *process*, failed."""
         self.errors.append((process.name, key, error))
@@ -342,6 +356,19 @@ class WalkStage(BatchStage):
                 Told.of_result(result, at=self.loop.now),
             )
         )
+
+    def note_finding(self, run: str) -> None:
+        """Note that a finding is stored now."""
+        self.found_at[run] = self.loop.now
+
+    def note_found(self, process: Process, heard: Heard) -> None:
+        """Note what a person has found, who is *process*, or has asked it."""
+        told = attrs.evolve(heard.told, at=self.found_at[RUN.get()])
+        self.found.append(attrs.evolve(heard, told=told))
+        if heard.writer in self.open_here(process):
+            self.wrong.append(
+                f"kept: {heard.writer} was resolved through {process.name}, which has it as unsettled"
+            )
 
     def _note_told(self, heard: Heard) -> None:
         if heard.is_overtaken:
@@ -372,7 +399,7 @@ class WalkStage(BatchStage):
     def stored(self) -> dict[str, int]:
         """Return the states of the writes that the journal has now."""
         rows = self.journal.fetch("SELECT key, state FROM {s}entries")
-        return {self._key_of(name): state for name, state in rows}
+        return {self.key_of(name): state for name, state in rows}
 
     def judge_cut(self, process: Process, key: str, cancelled_at: float) -> None:
         """Judge what is kept of an await of the write *key* that was just cancelled."""
@@ -526,12 +553,11 @@ class WalkStage(BatchStage):
 
     def _read(self) -> dict[str, tuple[str, str | None]]:
         rows = self.journal.fetch("SELECT key, state, verdict, place FROM {s}entries")
-        self.places = {self._key_of(name): place for name, _, _, place in rows}
-        return {
-            self._key_of(name): (state, verdict) for name, state, verdict, _ in rows
-        }
+        self.places = {self.key_of(name): place for name, _, _, place in rows}
+        return {self.key_of(name): (state, verdict) for name, state, verdict, _ in rows}
 
-    def _key_of(self, name: str) -> str:
+    def key_of(self, name: str) -> str:
+        """Return which write of the program the entry *name* is of."""
         return self.writers.get(name) or USES[self.program.use].key_of(name)
 
 

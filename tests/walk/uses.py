@@ -16,21 +16,24 @@ from invsvc_async.batch.sending import Sending
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.store.reopening import reopen_keyed
-from invsvc_async.outbox.entries import OutboxEntries
 from invsvc_async.outbox.outbox import Outbox
-from invsvc_async.outbox.postgres import PostgresEnqueuing
-from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.history import Verdict
-from tests.support.inline_writer import InlineWriter
 from tests.walk.errors import SILENT_ERRORS
+from tests.walk.person import (
+    BECAUSE,
+    drop_entries,
+    find_all,
+    in_doubt,
+    outbox_entries,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from invsvc_async.batch.result import Result
-    from invsvc_async.conformance.reasons import Told
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
+    from tests.walk.person import Resolve
     from tests.walk.process import Process
     from tests.walk.program import Then
     from tests.walk.stage import WalkStage
@@ -40,45 +43,6 @@ ROUNDS = 4  # how often the last process runs what has no final verdict
 GRACE = 0.5  # s that a process that is stopped gives to what is under way
 APART = 0.05  # s between the beginnings of runs
 SILENT = 3.0  # s: after that, a process that gives no sign of life counts as dead
-_FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
-
-
-@attrs.frozen
-class Heard:
-    """
-    What a process was told of a write: when, since when it had been asked, and with which reason.
-
-    ``being_sent`` is, of one that is overtaken, what the journal had as being sent when it was told.
-    """
-
-    writer: str
-    client: str
-    begun: float
-    told: Told
-    being_sent: frozenset[str] = frozenset()
-
-    @property
-    def at(self) -> float:
-        """When it was told."""
-        return self.told.at
-
-    @property
-    def verdict(self) -> Verdict:
-        """What became of the write."""
-        return self.told.verdict
-
-    @property
-    def is_overtaken(self) -> bool:
-        """Whether a newer write is the reason."""
-        return self.told.overtaken or self.told.cause in (
-            "overtaken",
-            "perhaps overtaken",
-        )
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether another run would change nothing."""
-        return self.verdict in _FINAL or self.is_overtaken
 
 
 class Use(Protocol):
@@ -177,6 +141,8 @@ class Keyed(_OfClient):
             await self._round([*life.keys])
             if life.settles and await self._settle_open():
                 await self._round([*life.keys])
+            if life.resolves:
+                await self._resolve()
             if life.prunes is not None:
                 await self._prune(life.prunes)
             for _ in range(ROUNDS - 1 if life.name == "last" else 0):
@@ -222,6 +188,14 @@ class Keyed(_OfClient):
         with suppress(*SILENT_ERRORS):
             await self.store.run(change)
 
+    async def _resolve(self) -> None:
+        client = self.process.member.client
+        acts = [
+            (key, by_person(client.resolve, key, self.process))
+            for _, key in in_doubt(self.stage)
+        ]
+        await find_all(self.stage, self.process, acts)
+
     async def _prune(self, pause: float) -> None:
         await asyncio.sleep(pause)
         with suppress(*SILENT_ERRORS):
@@ -249,6 +223,8 @@ class Unkeyed(_OfClient):
                 if life.name == "last":
                     await self._take_up()
                 await self._round([*life.keys])
+                if life.resolves and not life.bare:
+                    await self._resolve()
                 if life.name == "last":
                     await self._settle_all()
         finally:
@@ -265,6 +241,14 @@ class Unkeyed(_OfClient):
             if self.process.life.resumes:
                 act = client.resume(intent, same_mode=True).outcome
             await self._act(key, act)
+
+    async def _resolve(self) -> None:
+        stage, process = self.stage, self.process
+        acts = [
+            (key, by_person(process.member.client.resolve, intent, process))
+            for key, intent in stage.open_here(process).items()
+        ]
+        await find_all(stage, process, acts)
 
     async def _settle_all(self) -> None:
         """Settle what this client has left open, and what others have left in the journal, until nothing is."""
@@ -322,6 +306,27 @@ class Unkeyed(_OfClient):
         return self.stage.writer_in(outcome.started_as)
 
 
+def by_person(
+    method: Callable[..., Awaitable[Outcome[Any]]],
+    write: str | Intent,
+    process: Process,
+) -> Resolve:
+    """Return what resolves *write* by the *method* of a client, a batch or an outbox."""
+
+    def act(applied: bool | str) -> Awaitable[Outcome[Any]]:
+        return method(write, applied=applied, because=BECAUSE, by=process.name)
+
+    return act
+
+
+def _acts(
+    stage: WalkStage,
+    process: Process,
+    method: Callable[..., Awaitable[Outcome[Any]]],
+) -> list[tuple[str, Resolve]]:
+    return [(key, by_person(method, key, process)) for _, key in in_doubt(stage)]
+
+
 def _sending(process: Process) -> Sending:
     concurrency = 1 if process.life.how == "one by one" else 4
     return Sending(
@@ -360,10 +365,16 @@ class InBatch:
     async def live(self, process: Process) -> None:
         async with self.batch:
             await self._take(process.life.keys)
+            if process.life.resolves:
+                await find_all(
+                    self.stage, process, _acts(self.stage, process, self.batch.resolve)
+                )
+                await self._take(())
             if process.life.name != "last":
                 return
             for _ in range(ROUNDS - 1):
                 if keys := self.stage.unsettled(process):
+                    self.stage.note_retried(process, keys)
                     await self.batch.retry(keys=keys)
                     await self._take(())
 
@@ -408,15 +419,7 @@ class InOutbox:
     @classmethod
     def of(cls, stage: WalkStage, process: Process) -> InOutbox:
         process.member = stage.member(process.life)
-        core, run = process.member.state, f"{process.name}/run"
-        entries: Any
-        if stage.journal.is_shared:
-            store = stage.journal.store(run, cls.kind)
-            enqueuing = PostgresEnqueuing(store, same_mode=False)
-            entries = OutboxEntries(store, core, enqueuing, same_mode=False)
-        else:
-            with patch("invsvc_async.outbox.sqlite.file_at", stage.journal.store_at):
-                entries = SqliteOutbox(stage.journal.path, core)
+        entries = outbox_entries(stage, process)
         return cls(stage, process, entries, Outbox(entries, _sending(process)))
 
     @staticmethod
@@ -424,11 +427,7 @@ class InOutbox:
         return name
 
     def drop(self) -> None:
-        self.entries.store.drop()
-        writer = getattr(self.entries, "_writer", None)
-        if isinstance(writer, InlineWriter) and writer.connection is not None:
-            writer.connection.close()
-            writer.connection = None
+        drop_entries(self.entries)
 
     async def live(self, process: Process) -> None:
         async with self.outbox, self.outbox.dispatching(grace=GRACE):
@@ -459,9 +458,12 @@ class InOutbox:
         await asyncio.gather(
             *(self._wait(key, stage.loop.now) for key in process.life.keys)
         )
+        if process.life.resolves:
+            await find_all(stage, process, _acts(stage, process, self.outbox.resolve))
         for _ in range(ROUNDS - 1 if process.life.name == "last" else 0):
             if keys := stage.unsettled(process):
                 begun = stage.loop.now
+                stage.note_retried(process, keys)
                 await self.outbox.retry(*keys)
                 await asyncio.gather(*(self._wait(key, begun) for key in keys))
 

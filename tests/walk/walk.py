@@ -146,6 +146,7 @@ def world_of(program: Program) -> tuple[str, ...]:
         "own words": bool(program.stores),
         "fates": bool(program.fates),
         "reads": bool(program.reads),
+        "a person": any(life.looks or life.resolves for life in program.lives),
         "processes at once": any(not life.after for life in program.lives[1:]),
     }
     return (
