@@ -49,12 +49,12 @@ class Judgement:
     """
     Counts of one run, according to the service's ledger.
 
-    ``duplicates`` counts additional effects of a write; ``lost`` has the writes reported applied that had
-    no effect, and ``inverted`` counts those whose effect came after that of a newer write to the same thing
-    (both are also in ``wrong``); ``unasked`` counts effects that belong to no write; ``sends`` counts the
-    write requests received; ``already`` counts the writes reported applied that needed no effect of their
-    own, because the state was as requested; ``false_reasons`` counts those of ``wrong`` whose verdict is
-    right, but not its reason.
+    ``duplicates`` counts additional effects of a write, and ``repeated`` has those writes; ``lost`` has the
+    writes reported applied that had no effect, and ``inverted`` counts those whose effect came after that of
+    a newer write to the same thing (both are also in ``wrong``); ``unasked`` counts effects that belong to no
+    write; ``sends`` counts the write requests received; ``already`` counts the writes reported applied that
+    needed no effect of their own, because the state was as requested; ``false_reasons`` counts those of
+    ``wrong`` whose verdict is right, but not its reason.
     """
 
     asked: int
@@ -69,6 +69,7 @@ class Judgement:
     inverted: int = 0
     already: int = 0
     false_reasons: int = 0
+    repeated: tuple[WriteReport, ...] = ()
 
     @property
     def effective(self) -> int:
@@ -99,8 +100,11 @@ def judge(
     unknown = [each for each in reports if each.verdict is Verdict.UNKNOWN]
     wrong: list[Wrong] = []
     lost: list[WriteReport] = []
+    repeated: list[WriteReport] = []
     already = 0
     for each in reports:
+        if _duplicates(own.effects.get(each.key, ())):
+            repeated.append(each)
         if each.key in why:
             wrong.append(Wrong(report=each, why=why[each.key]))
         if each.verdict is not Verdict.APPLIED:
@@ -122,6 +126,7 @@ def judge(
         inverted=len(inverted),
         already=already,
         false_reasons=len(misled.keys() - false.keys() - inverted.keys()),
+        repeated=tuple(repeated),
     )
 
 

@@ -220,6 +220,7 @@ def test_second_effect_beside_an_equal_write():
     judged = judge(told, [created("wh_1", "a"), created("wh_2", "a")], {})
 
     assert (judged.duplicates, judged.wrong) == (1, ())
+    assert [each.key for each in judged.repeated] == ["a"]
 
 
 def test_update_that_an_equal_one_made_needless():

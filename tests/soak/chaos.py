@@ -291,6 +291,11 @@ def tell(soaked: Soaked) -> None:
         f"\n{each.report.key}: {each.why}\n{each.report.story}"
         for each in judged.wrong[:STORIES]
     ]
+    lines += [
+        f"\n{each.key}: it had several effects, and was {each.verdict} ({each.reason})\n"
+        f"{each.asked}\n{each.story}"
+        for each in judged.repeated[:STORIES]
+    ]
     lines.append(
         "FAIL: " + "; ".join(soaked.failures()) if soaked.failures() else "PASS"
     )
