@@ -11,6 +11,7 @@ from invsvc_async.agents.arguments import given_for
 from invsvc_async.agents.data import ModelView
 from invsvc_async.agents.plans import plan_of
 from invsvc_async.agents.tools import has_pages, tools_for
+from invsvc_async.api.parameters import quoted
 from invsvc_async.client import options_of
 from invsvc_async.errors import ConfigurationError, InvsvcError, KeyConflictError
 from invsvc_async.resources.by_name import as_write, called, did_you_mean
@@ -68,11 +69,8 @@ class Toolbox:
 
     def no_tool(self, name: str) -> str:
         """Return the message for the name of a tool that does not exist."""
-        shown = name
-        if len(name) > 60:
-            shown = f"{name[:57]}..."
         hint = did_you_mean(name[:60].replace(".", "_"), self.tools)
-        return f"{shown!a}: no such tool. {hint or 'The list of tools names all.'} Nothing was sent."
+        return f"{quoted(name)}: no such tool. {hint or 'The list of tools names all.'} Nothing was sent."
 
     async def call(self, tool: Tool, plain: object) -> ToolAnswer:
         """

@@ -82,10 +82,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     @property
     def in_doubt(self) -> bool:
         """Whether the write may have been sent before, and must be settled first."""
-        return any(
-            each.end is None or each.end.kind != "not applied"
-            for each in self.intent.sent
-        )
+        return any(each.may_have_effect for each in self.intent.sent)
 
     @property
     def names_reader(self) -> bool:
@@ -148,9 +145,10 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             outcome, left = self.restored.judged(outcome, left)
         record = _record_of(outcome)
         is_whole = self.keeps_outcome or _may_be_replaced(outcome)
-        text = encoded(record)
         if is_whole:
             text = verdict_record(outcome, replace(record))
+        else:
+            text = encoded(record)
         intent: Intent | None
         if not applied:
             intent = outcome.intent

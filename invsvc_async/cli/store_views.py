@@ -379,7 +379,7 @@ async def _waits(
 
 
 def _why_open(entry: Entry, *, has_earlier: bool) -> str:
-    """Return why a write has no verdict yet, whoever sends it."""
+    """Return why a write has no verdict yet, apart from the process that is to send it."""
     if entry.state:
         return "it may have been sent: its answer is awaited, or its fate is found out by reads"
     reasons: list[str] = []

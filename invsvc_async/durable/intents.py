@@ -227,7 +227,7 @@ def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:
     newest = None if intent.newest else intent.newest
     if sent in intent.sent:
         return attrs.evolve(intent, newest=newest)
-    if any(each.end is None or each.end.kind != "not applied" for each in intent.sent):
+    if any(each.may_have_effect for each in intent.sent):
         return attrs.evolve(intent, sent=(*intent.sent, sent), newest=newest)
     # A state that was read before is no baseline: lost sends may have been before it.
     return attrs.evolve(

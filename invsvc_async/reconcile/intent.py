@@ -69,6 +69,11 @@ class Sent:
     attempt_timeout: float
     end: SentEnd | None = None
 
+    @property
+    def may_have_effect(self) -> bool:
+        """Whether the send may have had an effect: unless it has ended without one."""
+        return self.end is None or self.end.kind != "not applied"
+
 
 @attrs.frozen(kw_only=True, slots=False)  # `revised` copies its dict
 class Intent:

@@ -48,13 +48,6 @@ def waited_from(resumed: Resumed) -> float:
     return resumed.since
 
 
-def _may_have_effect(sent: Sent) -> bool:
-    """Return whether a stored send may have had an effect."""
-    if sent.end is None:
-        return True
-    return sent.end.kind != "not applied"
-
-
 def _end_of(sent: Sent) -> tuple[float | None, float | None]:
     """Return the earliest and the latest server time (s) at which a stored send ended, as far as known."""
     if sent.end is not None and sent.end.latest is not None:
@@ -128,7 +121,7 @@ class SettleWindows:
         return [
             self._carried(sent, self.resumed)
             for sent in self.stored_sends(self.resumed)
-            if _may_have_effect(sent)
+            if sent.may_have_effect
         ]
 
     def stored_sends(self, resumed: Resumed) -> tuple[Sent, ...]:

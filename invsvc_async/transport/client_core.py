@@ -516,7 +516,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         return error
 
     def _blame_base_url(self, error: ServiceError) -> None:
-        """Put the advice to check the base URL in the place of the hint that ends the message of *error*."""
+        """Replace the hint at the end of the message of *error* with the advice to check the base URL."""
         url = self.core.base_url
         message = str(error.args[0]).removesuffix(error.hint)
         before = URL(url).path.rstrip("/").rpartition("/")[0]

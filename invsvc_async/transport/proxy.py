@@ -41,7 +41,7 @@ def proxy_from(text: object) -> Proxy:
 
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> Proxy | None:
-    """Return the proxy at the address *text*; ``None`` if that is no address of an HTTP proxy."""
+    """Parse the address *text* of an HTTP proxy; return ``None`` if *text* is no such address."""
     try:
         url = URL(text)
         bare = URL.build(

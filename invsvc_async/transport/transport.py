@@ -327,7 +327,7 @@ class Transport:
         self, limit: AdaptiveLimit, *, is_about_to_wait: bool = False
     ) -> None:
         """
-        Give the limiter the size of *limit* and a place more for each call that hangs; waiting calls start.
+        Resize the limiter to *limit*, with a place more for each call that hangs; start waiting calls.
 
         While calls wait, this is done again when the next call begins to hang. The caller *is_about_to_wait*
         if it will wait, but is not among the limiter's waiting calls yet. This may be called at any time: all

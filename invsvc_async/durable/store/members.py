@@ -146,7 +146,7 @@ async def note_end(
 
 
 async def forget(store: Store, name: str) -> None:
-    """Delete the sign of life of the process *name*, which has ended and has no status that people see."""
+    """Delete the sign of life of the process *name*, once the process has ended."""
     await store.rows(store_sql.DELETE_MEMBER, name)
 
 

@@ -713,5 +713,5 @@ def _checked_age(max_age: object) -> float | None:
 
 
 async def _awaited(receipt: Receipt) -> Receipt:
-    """Return *receipt*, for what is called around a delivery, and awaits its answer."""
+    """Return *receipt*, as the coroutine that functions around a delivery await."""
     return receipt

@@ -243,7 +243,7 @@ class SyncReceiver:
             raise
 
     def _stop_at_exit(self) -> None:
-        """Have ``stop`` called as the process ends: a server that recycles its processes tells nobody."""
+        """Register ``stop`` for the end of the process: a server that recycles processes does not call it."""
         if self._exiting_process != os.getpid():
             self._exiting_process = os.getpid()
             atexit.register(self.stop)

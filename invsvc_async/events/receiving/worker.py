@@ -156,7 +156,7 @@ class InboxWorker:
             task.cancel()
 
     async def _work(self) -> None:
-        """Take and start events until the worker is stopped; if none is due, wait until some may be."""
+        """Start to handle events that are due, until the worker is stopped; wait while none is due."""
         with self._watch:
             while not self._stopping:
                 self._woken.clear()
