@@ -203,7 +203,7 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     if _has_all(kind, seen, wanted):
         return _matching(known, reading, wanted, placed)
     if known.baseline is not None and _is_unchanged(known, seen, wanted):
-        return _unchanged(known, reading, wanted)
+        return _unchanged(known, reading, wanted, placed)
     if placed == "before" and not _shows_part(known, seen, wanted):
         return Absent()
     if _is_rounded(known, seen, wanted):
@@ -301,15 +301,31 @@ def _unchanged(
     known: Known,
     reading: Reading,
     wanted: dict[str, Wire],
+    placed: Placed,
 ) -> Absent | CannotTell:
-    """Return Absent, because the state is still the baseline, if the write would have changed it."""
-    baseline = known.baseline
-    comparable = {name: wanted[name] for name in _names_in(wanted, baseline)}
-    # Where times are cut, to the minute for example, two changes in one minute show the same time.
-    may_hide_change = cut_by(reading.seen[known.kind.changed_at]) > 0
-    if may_hide_change and not _leaves_trace(known, reading, comparable, baseline):
-        return _without_trace(known, reading, comparable)
-    return Absent()
+    """
+    Return Absent, because the state is still the baseline, if the write would have changed it.
+
+    It would have changed the time, if that is certainly from before the send.  Otherwise two changes may show
+    the same time: those of one millisecond, or of one minute where times are cut to the minute.  The write is
+    absent then if it would show in the values.  Those of fields that the baseline lacks may be somebody
+    else's, later than the write, unless it was all in one millisecond.
+    """
+    if placed == "before":
+        return Absent()
+    seen = reading.seen
+    if not _leaves_trace(known, reading, wanted, seen):
+        return _without_trace(known, reading, wanted)
+    is_exact = placed != "unsure" and cut_by(seen[known.kind.changed_at]) == 0
+    if is_exact:
+        return Absent()
+    known_before = {name: wanted[name] for name in _names_in(wanted, known.baseline)}
+    if _leaves_trace(known, reading, known_before, seen):
+        return Absent()
+    fields = told(differences(known.kind, wanted, known.baseline, seen))
+    thing = known.kind.thing.name
+    reason = f"the {thing} shows the time of change of before the write, which a later change may have too"
+    return CannotTell(f"{reason} ({fields})", cause="not visible")
 
 
 def _shows_part(

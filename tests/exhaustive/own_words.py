@@ -195,6 +195,20 @@ def _times_cut() -> list[SetUp]:
     return setups
 
 
+def _in_one_millisecond() -> list[SetUp]:
+    """List worlds whose journey was changed, to what the service makes of the write, just as that is sent."""
+    at = 0.0037  # s: at a whole second, a time may be cut
+    words = {"journeys.update": Journey(ways=("words",), ours=at)}
+    same: dict[str, Any] = {"journeys.update": (WANTED + WORDED, 0, START + at, 0)}
+    return _each(
+        "own words since before, in the same millisecond",
+        words,
+        same,
+        first=FEW,
+        again=(a.OK, a.RESET),
+    )
+
+
 def _undated_parts() -> list[SetUp]:
     """List worlds whose service stores a part, and does not date that."""
     part = {"journeys.update": Journey(both=True, ways=IN_PART, parts_dated=False)}
@@ -394,6 +408,7 @@ OWN_WORDS = [
     *_updates(),
     *_since_before(),
     *_times_cut(),
+    *_in_one_millisecond(),
     *_undated_parts(),
     *_siblings(),
     *_creates(),
