@@ -231,16 +231,8 @@ class SyncReceiver:
         live = partial(self._live, self._start_outcome)
         self._stop_at_exit()
         # The thread is stored before its start, for ``stop``: a signal may cut this off.
-        self._thread = thread = threading.Thread(
-            target=live,
-            name="invsvc events",
-            daemon=True,
-        )
-        try:
-            thread.start()
-        except RuntimeError:  # the process has too many
-            self._thread = None
-            raise
+        self._thread = threading.Thread(target=live, name="invsvc events", daemon=True)
+        self._thread.start()
 
     def _stop_at_exit(self) -> None:
         """Register ``stop`` for the end of the process: a server that recycles processes does not call it."""
@@ -255,7 +247,9 @@ class SyncReceiver:
         A process that ends of itself, such as a worker that its server recycles, does so as it ends.
         """
         with self._lock:
-            if (thread := self._thread) is None:
+            thread = self._thread
+            # A thread that could not start gives no outcome.
+            if thread is None or not thread.is_alive():
                 return
             # This waits for the end of the start, with the lock: no delivery begins another meanwhile.
             failure = self._start_outcome.exception()

@@ -383,6 +383,26 @@ def test_thread_that_cannot_make_an_event_loop(monkeypatch) -> None:
     kept.receiver.sync.stop()
 
 
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, KeyboardInterrupt])
+def test_thread_that_cannot_start(monkeypatch, error: type[BaseException]) -> None:
+    """Whatever cuts its start off, ``stop`` and the end of the process do not wait for it."""
+    kept = Kept()
+
+    def fail(_: threading.Thread) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        with pytest.raises(error):
+            kept.receiver.sync.start()
+    stopping = threading.Thread(target=kept.receiver.sync.stop, daemon=True)
+    stopping.start()
+    stopping.join(30)
+    assert not stopping.is_alive()
+    with kept.receiver.sync as sync:
+        assert sync.receive(RESOURCE, headers_of(RESOURCE, shared=True)).status == 200
+
+
 def test_store_that_takes_its_time_to_fail() -> None:
     """All that wait for the start share its result; one after the other they would wait too long."""
     headers = headers_of(RESOURCE, shared=True)
