@@ -20,6 +20,15 @@ from zlib import crc32
 
 import nox
 
+
+def _gigabytes() -> int:
+    """Return the size of the machine's memory, in GB; a guess where the system does not tell it."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10**9
+    except (AttributeError, ValueError, OSError):
+        return 8
+
+
 HERE = Path(__file__).parent
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always available; used for coverage
 PYTHONS = sorted(
@@ -34,9 +43,8 @@ NO_NETWORK = 75  # exit code of tests.support.audit without the index
 # run the slow and long tests, too, and measure coverage
 CI = os.environ.get("CI", "") not in ("", "0", "false")
 CORES = max(2, os.cpu_count() or 1)
-WORKERS = str(min(3 * CORES, 16))  # tests mostly wait, for sockets or a database
-# workers while coverage is measured, which makes each of them compute more
-TRACED = str(min(2 * CORES, 16))
+# Tests mostly wait, for sockets or a database: more workers than cores.  Each takes most of a GB.
+WORKERS = str(max(2, min(4 * CORES, 16, _gigabytes())))
 PYTEST = ("python", "-m", "pytest", "-q", "--dist", "worksteal")
 SLOWEST = ("--durations=20", "--durations-min=2")
 FLOOR = 95  # % covered: statements and branches together, and branches alone
@@ -151,7 +159,7 @@ def _run_traced(session: nox.Session) -> None:
     reports = ("--cov-report=term", f"--cov-report=json:{totals}")
     cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}")
     files = _files_without(session, "untraced", "types")
-    _run(session, TRACED, "not (untraced or types)", files, *cover)
+    _run(session, WORKERS, "not (untraced or types)", files, *cover)
     _check_branches(session, totals)
 
 
