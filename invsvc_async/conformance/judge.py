@@ -301,13 +301,21 @@ def _was_so(report: WriteReport, states: States) -> bool:
     if asked.operation.endswith(".delete"):
         return None in seen
     sent: dict[str, Wire] = envelope.loads(asked.body.encode()) or {}
-    wanted = tidied(sent)  # an empty text is as good as none
+    wanted = _tidied_fields(sent)
     for thing in seen:
         if thing is None:
             continue
-        if same(tidied({name: thing.get(name) for name in sent}), wanted):
+        if same(_tidied_fields({name: thing.get(name) for name in sent}), wanted):
             return True
     return False
+
+
+def _tidied_fields(fields: Mapping[str, Wire]) -> Wire:
+    """Return *fields* for comparison: an empty text is as good as none, and events have no order."""
+    events = fields.get("events")
+    if isinstance(events, list):
+        return tidied({**fields, "events": sorted(map(str, events))})
+    return tidied(dict(fields))
 
 
 def _inverted(reports: Iterable[WriteReport], own: _Own) -> dict[str, str]:

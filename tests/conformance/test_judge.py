@@ -115,6 +115,12 @@ def test_applied_that_never_happened():
             {"description": ""},
             {"wh_1": {"url": "https://a.example/"}},
         ),
+        (
+            "webhooks.update",
+            "wh_1",
+            {"events": ["invoice.failed", "invoice.created"]},
+            {"wh_1": {"events": ["invoice.created", "invoice.failed"]}},
+        ),
         ("webhooks.delete", "wh_1", None, {"wh_2": {}}),
     ],
 )
