@@ -9,6 +9,7 @@ the time of its send.  What follows from a finding (windows, deadlines, re-sends
 
 from __future__ import annotations
 
+import html
 import re
 from functools import partial
 from math import inf
@@ -256,7 +257,8 @@ def _has_changed_since_baseline(
     ==========================================  =====================================================
     earlier than that of the baseline           no: the read lags
     later, but before the send                  no: somebody else changed the thing
-    later, in the band around the send          yes
+    later, in the band around the send          if by more than the slack, or if the read is current: a host
+                                                whose clock is ahead may have dated a state that is older
     later, and not comparable with the send     if the read is current: one that lags may show a change
                                                 from before the send
     equal, or one of them shows none            if the read is current, and the baseline had other values
@@ -273,7 +275,9 @@ def _has_changed_since_baseline(
             return False  # a read that lags
         if placed == "before":
             return False  # a change by somebody else
-        if placed == "band":
+        later_by = float(after) - float(before)  # ms
+        is_surely_later = later_by > 1000 * known.policy.clock_slack
+        if placed == "band" and is_surely_later:
             return True
         return _is_current(known, reading)
     if not _is_current(known, reading):
@@ -309,7 +313,8 @@ def _unchanged(
     It would have changed the time, if that is certainly from before the send.  Otherwise two changes may show
     the same time: those of one millisecond, or of one minute where times are cut to the minute.  The write is
     absent then if it would show in the values.  Those of fields that the baseline lacks may be somebody
-    else's, later than the write, unless it was all in one millisecond.
+    else's, later than the write, unless it was all in one millisecond.  And where a later change may have the
+    same time, the values may have been brought back, as those of a thing without such a time.
     """
     if placed == "before":
         return Absent()
@@ -319,6 +324,9 @@ def _unchanged(
     is_exact = placed != "unsure" and cut_by(seen[known.kind.changed_at]) == 0
     if is_exact:
         return Absent()
+    undone = _perhaps_brought_back(known, reading, wanted)
+    if undone is not None:
+        return undone
     known_before = {name: wanted[name] for name in _names_in(wanted, known.baseline)}
     if _leaves_trace(known, reading, known_before, seen):
         return Absent()
@@ -326,6 +334,37 @@ def _unchanged(
     thing = known.kind.thing.name
     reason = f"the {thing} shows the time of change of before the write, which a later change may have too"
     return CannotTell(f"{reason} ({fields})", cause="not visible")
+
+
+def _perhaps_brought_back(
+    known: Known,
+    reading: Reading,
+    wanted: dict[str, Wire],
+) -> CannotTell | None:
+    """Return CannotTell if the baseline, which *reading* shows, may have been brought back since."""
+    thing = known.kind.thing.name
+    if not is_newest(known, reading):
+        reason = (
+            f"the {thing} is as before the write, but a later write of this program may have changed it "
+            "back"
+        )
+        return CannotTell(reason, cause="perhaps overtaken")
+    names = _names_in(wanted, known.baseline)
+    for state in _earlier_states(known, reading):
+        if not _same_fields(known.kind, state, known.baseline, names):
+            return _seen_otherwise(known)
+    if decayed(known, reading):
+        return _too_long_ago(known)
+    return None
+
+
+def _seen_otherwise(known: Known) -> CannotTell:
+    """Return CannotTell: the thing is as before the write, but an earlier read showed it otherwise."""
+    reason = (
+        f"the {known.kind.thing.name} is as before the write, but an earlier read showed another state; "
+        "whether the write was applied first is unknown"
+    )
+    return CannotTell(reason, cause="perhaps undone")
 
 
 def _shows_part(
@@ -420,8 +459,12 @@ def _shows_change(
 
 
 def _may_have_time_of_write(fields: Iterable[Field]) -> bool:
-    """Return whether a part of the write may have the time of the last change, beside foreign values."""
-    shown = {field.shows for field in fields if field.was_changed}
+    """
+    Return whether a part of the write may have the time of the last change, beside foreign values.
+
+    That part may have been so before: a service may date a change that changes nothing.
+    """
+    shown = {field.shows for field in fields}
     if "foreign" not in shown:
         return False
     return not shown.isdisjoint({*OF_THE_WRITE, "unclear"})
@@ -855,16 +898,20 @@ def _keeps_tags(known: Known, reading: Reading) -> bool:
     """
     Return whether this write has a unique tag, and the service provably keeps such a tag and lists it.
 
-    That is so if a list showed one, in a text at least as long: a shorter one would not have been cut.  A
-    text with a "<" may lose all that follows, if the service removes markup.
+    That is so if a list showed one, in a text at least as long: a shorter one would not have been cut.  What
+    was sent counts as it is longest, in bytes and escaped: the service may count so.  A text with a "<" may
+    lose all that follows, if the service removes markup.
     """
     if not is_unique(known.intent.tag):
         return False
     sent = _tagged_text(known, known.intent.body)
     if "<" in sent:
         return False
-    shown = (_tagged_text(known, item) for item in _all_listed(known, reading))
-    return any(len(text) >= len(sent) and TAG.search(text) for text in shown)
+    longest = len(html.escape(sent).encode(errors="replace"))
+    shown = (
+        html.unescape(_tagged_text(known, item)) for item in _all_listed(known, reading)
+    )
+    return any(len(text) >= longest and TAG.search(text) for text in shown)
 
 
 def _all_listed(known: Known, reading: Reading) -> Iterator[dict[str, Wire]]:
@@ -980,11 +1027,7 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
         has_changed_between = was_as_before and not as_before
         return _differing(known, reading, fields, changed_since=has_changed_between)
     if not all(_is_as_baseline(known, before, wanted) for before in earlier):
-        reason = (
-            f"the {kind.thing.name} is as before the write, but an earlier read showed another state; "
-            "whether the write was applied first is unknown"
-        )
-        return CannotTell(reason, cause="perhaps undone")
+        return _seen_otherwise(known)
     if not _leaves_trace(known, reading, wanted, baseline):
         return _without_trace(known, reading, wanted)
     if decayed(known, reading):

@@ -208,7 +208,7 @@ class SettleWindows:
 
         "band" is so near to it that the clocks do not show which was first, in a narrow band.  "unsure" is
         any other time that cannot be compared, such as 0, one in seconds, or one that may be cut to its
-        minute.
+        minute.  A time that may be rounded, up by half at most, is "after" only if that half later as well.
         """
         first = self.sends[0]
         if not is_time(milliseconds) or first.earliest is None:
@@ -232,7 +232,7 @@ class SettleWindows:
         if first.latest is None:  # of a restored journal
             return "unsure"
         high = first.latest + slack
-        if at > high:
+        if at - cut_by(milliseconds) / 2 > high:
             return "after"
         is_narrow = high - low <= self.policy.clock_band
         if is_narrow:

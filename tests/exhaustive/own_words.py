@@ -209,6 +209,37 @@ def _in_one_millisecond() -> list[SetUp]:
     )
 
 
+def _brought_back() -> list[SetUp]:
+    """List worlds whose next write brings back the state before, while times of change are cut."""
+    back = (WANTED, OLD)
+    changed: dict[str, Any] = {"journeys.update": (OLD, 0, START - 2.0, 0)}
+    setups: list[SetUp] = []
+    for cut in CUTS:
+        setups += _each(
+            f"then back, times cut {cut}",
+            {"journeys.update": Journey(values=back, cut=cut)},
+            changed,
+            runs=2,
+            first=(a.OK, a.RESET),
+            afterwards=(OPEN,),
+        )
+    return setups
+
+
+def _parts_so_before() -> list[SetUp]:
+    """List worlds whose service may store only that part of a write which was so before, and dates it."""
+    part = {"journeys.update": Journey(both=True, ways=("whole", "second"))}
+    half: dict[str, Any] = {"journeys.update": ((OLD, WANTED), 0, 0.0, 0)}
+    return _each(
+        "in part, the other part so before, others act",
+        part,
+        half,
+        first=DOUBTS,
+        acts=("other", "side"),
+        acting=1,
+    )
+
+
 def _undated_parts() -> list[SetUp]:
     """List worlds whose service stores a part, and does not date that."""
     part = {"journeys.update": Journey(both=True, ways=IN_PART, parts_dated=False)}
@@ -409,6 +440,8 @@ OWN_WORDS = [
     *_since_before(),
     *_times_cut(),
     *_in_one_millisecond(),
+    *_brought_back(),
+    *_parts_so_before(),
     *_undated_parts(),
     *_siblings(),
     *_creates(),

@@ -303,6 +303,12 @@ VERDICTS = {
     "journey's graph, a large one that is not stored, another in the millisecond of the send": (attrs.evolve(DRAFT, body={"graph": graph_of(EXACT)}, baseline={"id": "jrn_1", "status": "draft", "last_updated": stamp(0.0037)}, policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, journey(graph=GRAPH, last_updated=stamp(0.0037)))], Verdict.NOT_APPLIED, "absence"),
     "journey's graph, a large one that is not stored, rounded in the millisecond of the send": (attrs.evolve(DRAFT, body={"graph": graph_of(EXACT)}, baseline={"id": "jrn_1", "status": "draft", "last_updated": stamp(0.0037)}, policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, journey(graph=graph_of(ROUNDED), last_updated=stamp(0.0037)))], Verdict.UNKNOWN, "none"),
     "journey's graph, a large one that is not stored, another in the minute of the send": (attrs.evolve(DRAFT, body={"graph": graph_of(EXACT)}, baseline={"id": "jrn_1", "status": "draft", "last_updated": stamp(0)}, policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, journey(graph=GRAPH, last_updated=stamp(0)))], Verdict.UNKNOWN, "none"),
+    "journey as before, dated to the day, but an earlier read showed another state": (attrs.evolve(DRAFT, baseline=journey(last_updated=0)), [lost(), read(6.0, journey(name="MINE!", last_updated=0)), read(AFTER, journey(last_updated=0))], Verdict.UNKNOWN, "none"),
+    "journey as before, dated to the day, long after": (attrs.evolve(DRAFT, baseline=journey(last_updated=0)), [lost(), read(700.0, journey(last_updated=0))], Verdict.UNKNOWN, "none"),
+    "journey with a part that was so before, beside a foreign value, changed since": (attrs.evolve(DRAFT, body={"name": "mine", "description": "foxtrot"}, baseline=journey(name="mine", description="old one")), [lost(), read(AFTER, journey(name="mine", description="quebec zulu", last_updated=stamp(1)))], Verdict.UNKNOWN, "none"),
+    "journey with a part that was so before, a foreign value since an earlier read": (attrs.evolve(DRAFT, body={"name": "mine", "description": "foxtrot"}, baseline=journey(name="mine", description="old one")), [lost(), read(6.0, journey(name="mine", description="old one")), read(AFTER, journey(name="mine", description="quebec zulu", last_updated=stamp(7)))], Verdict.SUPERSEDED, "baseline"),
+    "journey with a foreign value of just before the send, its time rounded up": (DRAFT, [lost(0.55), read(16.0, journey(name="zulu", last_updated=stamp(1)))], Verdict.UNKNOWN, "none"),
+    "tagged, in a text that a service may count as longer than one that it kept": (attrs.evolve(TAGGED, body={**TAGGED.body, "description": f"{'é' * 40} {TAG}"}), [lost(), read(AFTER, [hook(-500, id="wh_7", url="https://other.example/in", description=f"{'a' * 50} {OTHERS_TAG}"), hook(id="wh_2")])], Verdict.UNKNOWN, "none"),
     "journey's other object, shown without a null": (attrs.evolve(DRAFT, body={"new": {"viewport": None}}), [lost(), read(AFTER, journey(new={}, last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey's name, trimmed": (attrs.evolve(DRAFT, body={"name": " mine "}), [lost(), read(AFTER, journey(name="mine", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey's name, in another case": (attrs.evolve(DRAFT, body={"name": "Mine  too"}), [lost(), read(AFTER, journey(name="mine too", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
@@ -509,6 +515,7 @@ GOES_ON = {
     "journey as its baseline": (DRAFT, [lost(), read(AFTER, JOURNEY)], Send),
     "journey as its baseline, placed by nothing": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Send),
     "journey that shows a text where null was sent": (attrs.evolve(DRAFT, body={"description": None}, baseline=journey(last_updated=stamp(-1.1))), [lost(), read(AFTER, journey(description="x", last_updated=stamp(-1.1)))], Send),
+    "journey as wanted, dated a little later than its baseline, by a read that may lag": (attrs.evolve(DRAFT, baseline=journey(name="other", last_updated=stamp(-0.15)), baseline_at=AHEAD - 0.02), [lost(), read(0.02, journey(name="mine", last_updated=stamp(-0.05)))], Wait),
     "journey updated before": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="x", last_updated=stamp(-1.1)))], Send),
     "journey equal after its baseline and before the send": (DRAFT, [lost(), read(0.1, journey(name="mine", last_updated=stamp(-1.1)))], Wait),
     "journey equal at no known time": (attrs.evolve(DRAFT, baseline_at=AHEAD - 1), [lost(), read(0.1, journey(name="mine", last_updated=None))], Wait),
@@ -552,6 +559,8 @@ RESTORED = attrs.evolve(ENDED, sent=(*ENDED.sent, Sent(attempt_timeout=30.0)))
 LONG_END = SentEnd(kind="long", earliest=AHEAD + 0.005, latest=AHEAD + 0.01)
 LEFT_UPDATE = attrs.evolve(UPDATE, sent=(sent(end=LONG_END),))
 LEFT_DRAFT = attrs.evolve(DRAFT, sent=(sent(end=LONG_END),))
+DATED = journey(last_updated=stamp(-70.0017))
+LEFT_DATED = attrs.evolve(LEFT_DRAFT, baseline=DATED)
 YES = sent(end=SentEnd(kind="applied"))
 ANSWERED_BEFORE = attrs.evolve(CREATE, sent=(YES,))
 LEFT_PUT = attrs.evolve(
@@ -608,13 +617,15 @@ TAKEN_UP = {
     "journey changed after, in the slot": (LEFT_DRAFT, [Resumed(at=1.0), read(16.0, journey(name="x", last_updated=stamp(10)))], Verdict.SUPERSEDED),
     "journey changed after, and the newest": (LEFT_DRAFT, [Resumed(at=1.0, newest=True), read(100.0, journey(name="x", last_updated=stamp(50)))], Verdict.SUPERSEDED),
     "journey changed after, and overtaken": (LEFT_DRAFT, [Resumed(at=1.0, newest=False), read(16.0, journey(name="x", last_updated=stamp(10)))], Verdict.UNKNOWN),
-    "journey as its baseline, and overtaken": (LEFT_DRAFT, [Resumed(at=1.0, newest=False), read(100.0, JOURNEY)], Verdict.NOT_APPLIED),
+    "journey as its baseline, and overtaken": (LEFT_DATED, [Resumed(at=1.0, newest=False), read(100.0, DATED)], Verdict.NOT_APPLIED),
+    "journey as its baseline, dated in seconds, and overtaken": (LEFT_DRAFT, [Resumed(at=1.0, newest=False), read(100.0, JOURNEY)], Verdict.UNKNOWN),
+    "journey as its baseline, dated to the day, and overtaken": (attrs.evolve(LEFT_DRAFT, baseline=journey(last_updated=0)), [Resumed(at=1.0, newest=False), read(100.0, journey(last_updated=0))], Verdict.UNKNOWN),
     "journey, and the service's clock stepped back before the send": (LEFT_DRAFT, [Resumed(at=1.0, newest=True), read(50.0, journey(name="x", last_updated=stamp(-7)), stamp=stamp(-5))], Verdict.UNKNOWN),
     "journey, and the answer is as old as the send can be": (LEFT_DRAFT, [Resumed(at=1.0, newest=True), read(50.0, journey(name="x", last_updated=stamp(-7)), stamp=stamp(-0.25))], Send),
     "absent create, and another since": (ABANDONED, [Resumed(at=100.0, newest=False), read(100.1, [])], Send),
     "nothing sent, and overtaken": (DRAFT, [Resumed(at=100.0, journaled=True, newest=False), read(100.1, JOURNEY)], Verdict.NOT_APPLIED),
     "journey as its baseline, in the slot": (LEFT_DRAFT, [Resumed(at=1.0), read(16.0, JOURNEY)], Send),
-    "journey as its baseline, after the slot": (LEFT_DRAFT, [Resumed(at=50.0), read(60.0, JOURNEY)], Verdict.NOT_APPLIED),
+    "journey as its baseline, after the slot": (LEFT_DATED, [Resumed(at=50.0), read(60.0, DATED)], Verdict.NOT_APPLIED),
     "journey as its baseline, after the slot, and the newest": (LEFT_DRAFT, [Resumed(at=50.0, newest=True), read(60.0, JOURNEY)], Send),
     "own reader says absent": (LEFT_PUT, [Resumed(at=1.0), found(16.0, Absent())], Verdict.UNKNOWN),
     "own reader says absent, and overtaken": (LEFT_PUT, [Resumed(at=1.0, newest=False), found(16.0, Absent())], Verdict.UNKNOWN),
@@ -814,7 +825,7 @@ NOT_RESENT = {
         attrs.evolve(ABANDONED, policy=NEVER.policy),
         [Resumed(at=100.0, reads_only=True), read(100.1, [])],
     ),
-    "a newer write of this program to the same resource was sent": (LEFT_DRAFT, [Resumed(at=1.0, newest=False), read(100.0, JOURNEY)]),
+    "a newer write of this program to the same resource was sent": (LEFT_DATED, [Resumed(at=1.0, newest=False), read(100.0, DATED)]),
     "a newer write of this program to the same resource may have been sent": (
         attrs.evolve(DELETE, sent=LEFT_UPDATE.sent, policy=NEVER.policy),
         [Resumed(at=1.0), read(100.0, HOOK)],
