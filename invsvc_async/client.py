@@ -566,6 +566,9 @@ class Client:
         APPLIED is final: every later run under the key returns that outcome. After NOT_APPLIED, the next run
         under the key sends the write.
 
+        If another process has the write, in PostgreSQL, and gives no sign of life, this waits for as long as
+        one may be silent (10 s by default), to be certain that nothing is sent any more.
+
         Raises:
             ConfigurationError: As :meth:`outcome_of`.
             InvalidRequestError: The arguments do not say what was found, or name another thing.

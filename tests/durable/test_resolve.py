@@ -8,6 +8,7 @@ import signal
 import socket
 from datetime import UTC, datetime
 from functools import partial
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -29,6 +30,7 @@ from invsvc_async import (
 )
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.resolve import resolution, resolve
+from invsvc_async.durable.store import findings
 from invsvc_async.durable.store.claims import Held
 from invsvc_async.durable.store.conditions import FREED
 from invsvc_async.durable.store.restored import mark_restored
@@ -356,6 +358,44 @@ async def test_run_that_lives_elsewhere(service, shared):
     ):
         with pytest.raises(JournalError, match="belongs to a living process"):
             await other.resolve("k", applied=False, **BY)
+
+
+@pytest.mark.parametrize("lives", [True, False])
+async def test_process_that_seems_silent_by_a_clock_that_was_set(
+    service, shared, monkeypatch, lives
+):
+    """It is waited for, as long as it may be silent: a new sign of life shows that it lives."""
+    waited: list[float] = []
+
+    async with (
+        client_of(service, journal=f"{shared}0") as one,
+        client_of(service, journal=f"{shared}0") as other,
+        under_way(service, one),
+    ):
+        leases = journal_of(one).life.own.leases
+        beat = leases.beat
+
+        async def wait(seconds: float) -> None:
+            waited.append(seconds)
+            if lives:
+                await beat()
+
+        # reaches: no other sign of life comes between
+        monkeypatch.setattr(leases, "beat", lambda _=None: asyncio.sleep(0, 1))
+        # reaches: the real wait takes ten seconds
+        monkeypatch.setattr(findings, "asyncio", SimpleNamespace(sleep=wait))
+        await rows_of(
+            other,
+            "UPDATE {s}members SET seen = seen - 60 WHERE name = $1",
+            leases.name,
+        )
+        if lives:
+            with pytest.raises(JournalError, match="belongs to a living process"):
+                await other.resolve("k", applied=False, **BY)
+        else:
+            found = await other.resolve("k", applied=False, **BY)
+            assert found_by(found) == ("person", "ann", "seen in the dashboard")
+    assert waited == [10.0]
 
 
 async def test_waiter_for_a_run_that_settles_an_unknown_one(service, shared):

@@ -379,7 +379,8 @@ async def resolve(
     That becomes its verdict, with who, when and why.  A write that was applied is never sent again.  One that
     was not is sent once you AGAIN.  Nothing is read, and nothing is sent.
 
-    Refused if a living process has the write, its verdict is final, or nothing of it was sent.
+    Refused if a living process has the write, its verdict is final, or nothing of it was sent.  If a process
+    in PostgreSQL has the write and gives no sign of life, this waits for as long as one may be silent (10 s).
     """
     from invsvc_async.durable.resolve import resolution, resolve as store_finding
 

@@ -6,10 +6,16 @@ if a process takes the lane over before, the finding is refused, because that pr
 the process finds the verdict.  The previous owner, which was silent for too long, may still store something:
 that is refused, because the entry is done.  An entry without a key of the user's own could be
 overwritten and sent (``PUT_BY_KEY``), or deleted (``REMOVE``): so it gets another lane.
+
+A process that takes an entry over also waits for what its previous owner may still send.  A finding does not.
+So the database's clock, which may have been set, is not enough to count that owner as silent: its sign of
+life must also stay the same for as long as silence may last, as measured by this process.  The owner then
+sends nothing any more, because it measures the same time.
 """
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +23,8 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import State, columns_of, entry_in
 from invsvc_async.durable.store.conditions import is_aside
 from invsvc_async.durable.store.due import make_due_again
-from invsvc_async.durable.store.lanes import has_other_living_owner
+from invsvc_async.durable.store.lists import owner_of
+from invsvc_async.durable.store.members import last_sign
 from invsvc_async.durable.store.statements import entry_sql, key_sql, store_sql
 from invsvc_async.durable.store.tables import move_count
 from invsvc_async.errors import JournalError
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store.lists import LaneOwner
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
 
@@ -68,6 +76,9 @@ async def store_finding(
     Raises:
         JournalError: A living process has the write, or it was changed since it was *seen*.
     """
+    silent = None
+    if seen.state is not State.DONE:
+        silent = await _silent_owner(store, seen.lane, mine, called)
     # Makes a script, because the store may run it several times, each time a new one.
     put_in_place = partial(
         _put_in_place,
@@ -75,13 +86,37 @@ async def store_finding(
         make,
         tries,
         mine=mine,
-        silence=store.silence,
+        silent=silent,
         called=called,
     )
     has_results = store.how.kind != "journal"
     text = await store.run(lambda: _store(put_in_place(), has_results=has_results))
     await store.tell(str(seen.lane))  # also of a lane aside: see ``batch/notices``
     return text
+
+
+async def _silent_owner(
+    store: Store,
+    lane: int,
+    mine: str | None,
+    called: str,
+) -> LaneOwner | None:
+    """
+    Return the owner of *lane* once it has been silent for long enough; ``None`` if no other process owns it.
+
+    This waits for as long as a process may be silent, unless the owner has ended.
+
+    Raises:
+        JournalError: The owner lives.
+    """
+    owner = await owner_of(store, lane)
+    if owner is None or owner.token == mine:
+        return None
+    if owner.is_alive:
+        raise _is_alive(called)
+    if owner.sign is not None:
+        await asyncio.sleep(owner.silence)
+    return owner
 
 
 def _store(putting: Script[InPlace], *, has_results: bool) -> Script[str]:
@@ -110,13 +145,14 @@ def _put_in_place(
     tries: Collection[str],
     *,
     mine: str | None,
-    silence: float,
+    silent: LaneOwner | None,
     called: str,
 ) -> Script[InPlace]:
     """
     Store the entry that *make* returns in place of *seen*, unless an earlier try has; return it.
 
-    The arguments are those of ``store_finding``.
+    *silent* is another process that owned its lane, and is silent if its last sign of life is still the same.
+    The other arguments are those of ``store_finding``.
     """
     # What is aside, or released, is in no lane that has an owner.
     lanes = yield store_sql.LOCK_LANE, (seen.lane,)
@@ -130,12 +166,13 @@ def _put_in_place(
         return InPlace(there, is_new=False)
     if there != seen:
         raise changed_meanwhile(called)
+    other: str | None = None if owner == mine else owner
     is_unfinished = seen.state is not State.DONE
-    if is_unfinished and (yield from has_other_living_owner(owner, mine, silence)):
+    if is_unfinished and (yield from _may_live(other, silent)):
         raise _is_alive(called)
     [(now,)] = yield store_sql.NOW_MS, ()
     entry = make(int(now))
-    if seen.digest == "" and owner not in {None, mine}:
+    if seen.digest == "" and other is not None:
         # That process may go on: in its lane, it could send the write, or delete the finding.
         [(entry.lane,)] = yield store_sql.INSERT_LANE_OF_NOBODY, (seen.lane,)
     yield entry_sql.DELETE_UNHEARD, ([seen.seq],)
@@ -147,6 +184,16 @@ def _put_in_place(
     if is_aside(seen.lane):
         yield from make_due_again(entry.thing, entry.place)
     return InPlace(entry, is_new=True)
+
+
+def _may_live(owner: str | None, silent: LaneOwner | None) -> Script[bool]:
+    """Return whether *owner* may live: it has not ended, and is not as *silent* as it was seen."""
+    if owner is None:
+        return False
+    sign = yield from last_sign(owner)
+    if sign is None:
+        return False
+    return silent is None or (silent.token, silent.sign) != (owner, sign)
 
 
 def _is_alive(called: str) -> JournalError:

@@ -45,13 +45,18 @@ class Notes(NamedTuple):
 
 class LaneOwner(NamedTuple):
     """
-    The owner of a lane: the last status of the process, as JSON, and how long it has been silent (s).
+    The owner of a lane: its *token*, the last status of the process, as JSON, and its last sign of life.
 
+    ``sign`` is when that was given, by the database's clock (s), or ``None`` if the process has ended, and
+    ``silent`` is how long ago it was, or its end (s).  It counts as dead ``silence`` s after the sign.
     ``is_alive`` says nothing in a file, where silence has no end: there the lock of the file shows who lives.
     """
 
+    token: str
     status: str | None
+    sign: float | None
     silent: float | None
+    silence: float
     is_alive: bool
 
 
@@ -175,11 +180,14 @@ async def owner_of(store: Store, lane: int) -> LaneOwner | None:
     rows = await store.rows(store_sql.STATUS_OF_OWNER, lane)
     if not rows or rows[0][0] is None:
         return None
-    _, status, silent, silence, sends = rows[0]
-    has_ended = silent is None or sends == -1
+    token, status, sign, silent, silence, sends = rows[0]
+    if silent is None:  # nothing is known of that process
+        return LaneOwner(token, status, None, None, store.silence, is_alive=False)
     # As in ``members``, the longer silence counts: of the process, or of the one that asks.
-    is_alive = not has_ended and silent < max(silence, store.silence)
-    return LaneOwner(status, silent, is_alive)
+    silence = max(silence, store.silence)
+    if sends == -1:
+        return LaneOwner(token, status, None, silent, silence, is_alive=False)
+    return LaneOwner(token, status, sign, silent, silence, is_alive=silent < silence)
 
 
 async def keys_called(store: Store, key: str) -> list[str]:

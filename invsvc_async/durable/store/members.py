@@ -87,6 +87,16 @@ def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
     return {name for (name,) in found}
 
 
+def last_sign(token: str) -> Script[float | None]:
+    """
+    Return when the process of *token* has last given a sign of life, by the database's clock (s).
+
+    ``None`` if it has ended, so that it gives no more.
+    """
+    found = yield store_sql.LAST_SIGN, (member_of(token),)
+    return found[0][0] if found else None
+
+
 def living_members(silence: float) -> Script[list[str]]:
     """Return, of each living process that uses the store, its number and host, as its status says."""
     found = yield store_sql.STATUS_OF_LIVING, (silence,)

@@ -259,9 +259,11 @@ LOCK_LANES: Final = (
 )
 # The token on a lane, and what its process has told; NULL if it has told nothing.
 STATUS_OF_OWNER: Final = """
-SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
+SELECT l.owner, m.status, m.seen, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
     LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
 """
+# The last sign of life of a process that has not ended.
+LAST_SIGN: Final = "SELECT seen FROM {s}members WHERE name = $1 AND sends >= 0"
 # An earlier try may have made the lane.
 LANE_OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
 # In the journal of a client, each process has a lane of its own.
