@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.events.receiving.handlers import Handling
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.handlers import Handler, Middleware
     from invsvc_async.events.receiving.stats import Tally
 
+T = TypeVar("T")
 Around: TypeAlias = "Callable[[Handling, Awaitable[None]], Awaitable[None]]"
 
 
@@ -76,10 +78,10 @@ async def run_handler(running: Awaitable[object]) -> None:
     Run a handler in a separate task: a handler that cancels the task has failed, and the caller goes on.
 
     If the caller is cancelled, so is the handler, and its end is waited for: a handler that ends well all the
-    same has succeeded. An error that ends the process is raised as it is. Any other that is no ``Exception``
-    becomes a ``RuntimeError``.
+    same has succeeded. An error that ends the process is raised as it is, in the main thread. Any other that
+    is no ``Exception`` becomes a ``RuntimeError``.
     """
-    task = asyncio.ensure_future(running)
+    task = asyncio.ensure_future(without_exit(running))
     is_caller_cancelled = False
     try:
         await asyncio.wait((task,))
@@ -103,4 +105,16 @@ async def run_handler(running: Awaitable[object]) -> None:
     except BaseException as error:
         raise RuntimeError(
             f"handler: it raised {type(error).__name__}, which is no Exception."
+        ) from error
+
+
+async def without_exit(running: Awaitable[T]) -> T:
+    """Await *running*. Outside of the main thread its exit would end the loop alone, so that is an error."""
+    try:
+        return await running
+    except (KeyboardInterrupt, SystemExit) as error:
+        if threading.current_thread() is threading.main_thread():
+            raise
+        raise RuntimeError(
+            f"it raised {type(error).__name__}, which ends no process in this thread."
         ) from error

@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.event import Head, Headers, head_of
 from invsvc_async.events.receiving.admission import COME_BACK, Receipt, unavailable
+from invsvc_async.events.receiving.handler_calls import without_exit
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -397,6 +399,7 @@ class SyncReceiver:
 
         If none comes, the receiver is unavailable: that answer is counted and returned.
         """
+        answering = without_exit(running)
         future = None
         try:
             loop, stopping = self._starting().result(self._receiver.deadline)
@@ -404,7 +407,7 @@ class SyncReceiver:
                 raise ConfigurationError(  # noqa: TRY301
                     "receiver: its thread has ended. Start it again."
                 )
-            future = asyncio.run_coroutine_threadsafe(running, loop)
+            future = asyncio.run_coroutine_threadsafe(answering, loop)
             return future.result(self._receiver.deadline + _PATIENCE)
         except concurrent.futures.CancelledError:
             return self._counted(
@@ -416,6 +419,7 @@ class SyncReceiver:
             return self._counted(begun, unavailable(_RECEIVER, failure))
         finally:
             if future is None:
+                answering.close()
                 running.close()
             else:
                 future.cancel()  # unless it is done
@@ -425,7 +429,7 @@ class SyncReceiver:
         try:
             # A runner fails if the process has no more files, for example.
             with asyncio.Runner() as runner:
-                runner.run(self._run(started))
+                self._run_in(runner.get_loop(), started)
         except BaseException as error:
             if started.done():
                 raise
@@ -433,13 +437,28 @@ class SyncReceiver:
             self._thread = None
             started.set_exception(error)
 
+    def _run_in(self, loop: asyncio.AbstractEventLoop, started: _Started) -> None:
+        """Run the receiver in *loop*. An exit in any task, such as a store's, ends it as ``stop`` does."""
+        running = loop.create_task(self._run(started))
+        try:
+            loop.run_until_complete(running)
+        except (KeyboardInterrupt, SystemExit):
+            running.cancel()
+            while not running.done():
+                with suppress(KeyboardInterrupt, SystemExit, asyncio.CancelledError):
+                    loop.run_until_complete(running)
+            raise
+
     async def _run(self, started: _Started) -> None:
         """Run the receiver in this loop, until ``stop`` sets the event that *started* gets."""
         stopping = asyncio.Event()  # what comes once it is set is answered 503
         async with self._receiver:
             self._running_process = os.getpid()
             started.set_result((asyncio.get_running_loop(), stopping))
-            await stopping.wait()
+            try:
+                await stopping.wait()
+            finally:
+                stopping.set()
 
     def _forget(self) -> None:
         """In a forked process, forget the thread and its lock, which belong to the parent."""

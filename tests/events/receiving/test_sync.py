@@ -403,6 +403,60 @@ def test_thread_that_cannot_start(monkeypatch, error: type[BaseException]) -> No
         assert sync.receive(RESOURCE, headers_of(RESOURCE, shared=True)).status == 200
 
 
+@pytest.mark.parametrize("place", ["handler", "delivery"])
+def test_exit_in_the_thread(place: str) -> None:
+    """It ends neither the process nor the receiver: the delivery failed, and is handled when it comes again."""
+    exits = [SystemExit("enough")]
+    receiver = events.Receiver(secrets=SECRET, shared_header=HEADER)
+
+    @receiver.on("*")
+    async def take(_: events.Event) -> None:
+        if place == "handler" and exits:
+            raise exits.pop()
+
+    async def around(_: object, processing: Awaitable[Any]) -> Any:
+        receipt = await processing
+        if exits:
+            raise exits.pop()
+        return receipt
+
+    receiver.on_delivery = around
+    headers = headers_of(RESOURCE, shared=True)
+    with receiver.sync as sync:
+        answers = [sync.receive(RESOURCE, headers).status for _ in range(2)]
+    assert answers == [500 if place == "handler" else 503, 200]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_exit_in_the_worker() -> None:
+    """It ends the receiver as ``stop`` does, so that the next delivery starts it again."""
+
+    class Exiting(events.MemoryStore):
+        exits = 1
+        closed = 0
+
+        async def take(self, **given: Any) -> Any:
+            if self.exits:
+                self.exits -= 1
+                await asyncio.sleep(0)
+                raise SystemExit("enough")
+            return await super().take(**given)
+
+        async def close(self) -> None:
+            self.closed += 1
+            await super().close()
+
+    store = Exiting()
+    kept = Kept(mode="inbox", store=store)
+    kept.receiver.sync.start()
+    [thread] = [each for each in threading.enumerate() if each.name == "invsvc events"]
+    thread.join(30)
+    assert (thread.is_alive(), store.closed) == (False, 1)
+    with kept.receiver.sync as sync:
+        assert sync.receive(RESOURCE, headers_of(RESOURCE, shared=True)).status == 200
+        kept.wait_for(1)
+
+
 def test_store_that_takes_its_time_to_fail() -> None:
     """All that wait for the start share its result; one after the other they would wait too long."""
     headers = headers_of(RESOURCE, shared=True)
