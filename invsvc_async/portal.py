@@ -113,7 +113,7 @@ class Portal:
             lambda future: self._has_ended(submission, future)
         )
         self._soon(partial(self._begin, submission))
-        if not self._thread.is_alive():  # it has ended meanwhile
+        if self._loop.is_closed():  # it has ended meanwhile
             submission.fail(_refusal(_ENDED))
         return submission.future
 
@@ -193,9 +193,25 @@ class Portal:
                 ends.Finalize(None, self._end, exitpriority=0)
 
     def _live(self) -> None:
-        with self._runner:  # which cancels what is left
-            self._loop.run_forever()
-            self._has_stopped = True
+        try:
+            with self._runner:  # which cancels what is left
+                self._run_loop()
+                self._has_stopped = True
+        finally:
+            for submission in (*self._submitted,):
+                submission.fail(_refusal(_ENDED_MEANWHILE))
+
+    def _run_loop(self) -> None:
+        """Run the loop until it is stopped. An exit in a task is raised in whoever awaits that task."""
+        while not self._has_stopped:
+            with suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
+                return
+
+    def _stop(self) -> None:
+        """Stop the loop, in the loop; an exit at the same moment does not keep it running."""
+        self._has_stopped = True
+        self._loop.stop()
 
     def _end(self, error: BaseException | None = None) -> bool:
         """Leave all that was entered, and end the thread. Return whether that has handled *error*."""
@@ -216,10 +232,8 @@ class Portal:
                 )
             )
         finally:
-            self._soon(self._loop.stop)
+            self._soon(self._stop)
             self._thread.join()
-            for submission in (*self._submitted,):
-                submission.fail(_refusal(_ENDED_MEANWHILE))
 
     # --- from a thread into the loop
 

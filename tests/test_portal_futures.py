@@ -17,9 +17,11 @@ from invsvc_async import (
     NotFoundError,
     Portal,
     ReconcilePolicy,
+    TokenProvider,
     Verdict,
 )
 from invsvc_async.testing import serving
+from tests.support.waiting import forever
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -200,3 +202,40 @@ def test_portal_in_a_child_of_multiprocessing(service, tmp_path):
 
     assert child.exitcode == 0
     assert [each.name for each in tmp_path.glob("calls.db-*")] == []
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_exit_in_a_task_of_the_client(service, error):
+    """Whoever waits for the task gets it, and the portal goes on."""
+    tokens = [error("no token in the vault"), service.api_key]
+
+    async def source():
+        if isinstance(token := tokens.pop(0), BaseException):
+            raise token
+        return token
+
+    def make():
+        return Client(service.base_url, TokenProvider(source, kind="api_key"))
+
+    with Portal(make) as portal:
+        waiting = portal.submit(portal.client.journeys.get("jrn_1"))
+        with pytest.raises(error, match="no token in the vault"):
+            waiting.result(LONG)
+        assert portal.call(portal.client.journeys.get("jrn_1")).id == "jrn_1"
+
+
+def test_loop_that_dies(service):
+    """What was submitted does not wait for the end of the portal."""
+
+    async def die():
+        asyncio.get_running_loop().stop()
+        await forever()
+
+    portal = Portal(made(service)).__enter__()
+    waiting = portal.submit(die())
+    with pytest.raises(ConfigurationError, match="it ended during this call"):
+        waiting.result(LONG)
+    with pytest.raises(ConfigurationError, match="it has ended"):
+        portal.submit(forever()).result(LONG)
+    with pytest.raises(ConfigurationError, match="it ended during this call"):
+        portal.__exit__(None, None, None)
