@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from invsvc_async.concurrency.plain_function import is_plain_function
+from invsvc_async.concurrency.threads import called
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def handing_over(
     async def hand_over(event: Event) -> None:
         given: Any  # a coroutine, or what the queue returns
         if is_plain:
-            given = await asyncio.to_thread(function, event)
+            # It may hang, and the end of the process must not wait for it.
+            given = await called(partial(function, event), "invsvc events hand over")
         else:
             given = function(event)
         if inspect.isawaitable(given):  # also of a lambda around an async function

@@ -123,3 +123,19 @@ async def test_misuse(tmp_path):
     receiver = events.Receiver(hand_over=print, **store, **SETTINGS)
     with pytest.raises(ConfigurationError, match="hands its events over"):
         receiver.on("invoice.created")
+
+
+async def test_function_that_hangs(tmp_path):
+    """The end of the process does not wait for it: no thread of the loop's own pool has it."""
+    may_end, names = threading.Event(), []
+
+    def hang(_event):
+        names.append(threading.current_thread())
+        may_end.wait(60)
+
+    receiver = events.Receiver(store=tmp_path / "e.db", hand_over=hang, **SETTINGS)
+    async with receiver:
+        await deliver(receiver, BODIES[0])
+        await eventually(lambda: names)
+        assert names[0].daemon
+        may_end.set()
