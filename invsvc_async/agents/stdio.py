@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ from mcp.server.stdio import stdio_server
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
+_log: Final = logging.getLogger("invsvc_async.agents")
 LONGEST: Final = 4_000_000  # bytes of one message
 _PART: Final = 65_536  # bytes that are read at once
 _TOO_LONG: Final = b"too long"  # no JSON: the SDK drops it
@@ -52,10 +54,14 @@ class InputLines:
 
     def _read(self) -> None:
         line = LineEnd()
-        while part := os.read(self._number, _PART):
-            for whole in line.after(part):
-                self._put(whole.decode(errors="replace"))
-        self._put(None)
+        try:
+            while part := os.read(self._number, _PART):
+                for whole in line.after(part):
+                    self._put(whole.decode(errors="replace"))
+        except OSError as error:  # a terminal that was hung up, for example
+            _log.error("Standard input cannot be read: %s", error)
+        finally:
+            self._put(None)
 
     def _put(self, line: str | None) -> None:
         # the loop is closed: the server has ended

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from invsvc_async.agents.stdio import LONGEST, LineEnd
+from invsvc_async.agents.stdio import LONGEST, InputLines, LineEnd
 from tests.agents.conftest import HOOK, facts
 from tests.agents.processes import Host
 from tests.support.database import database
@@ -222,3 +222,14 @@ def test_line_that_is_too_long():
     assert line.after(b"x") == []
     assert line.after(b"x" * LONGEST) == []
     assert line.after(b"\ne\n") == [b"too long", b"e"]
+
+
+async def test_input_that_cannot_be_read(caplog):
+    """It ends the input, and so the server: a terminal that is hung up, for example."""
+    reading, writing = os.pipe()
+    lines = InputLines(writing)
+    async with asyncio.timeout(30):
+        assert [line async for line in lines] == []
+    os.close(reading)
+    os.close(writing)
+    assert "Standard input cannot be read" in caplog.text
