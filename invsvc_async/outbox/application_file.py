@@ -51,7 +51,11 @@ class ApplicationFile:
         same = SameFile(self.path.absolute(), name, "all that use it")
         connect = partial(_connected, self.path, name, reading=reading)
         writer = Writer(name, connect, check=lambda _: same.check())
-        await writer.start()
+        try:
+            await writer.start()
+        except BaseException:  # also if it is cancelled: nobody else knows the thread
+            writer.end()
+            raise
         same.remember()
         self._writer = writer
         self.has_more = await writer.act(application_table.has_more)

@@ -33,7 +33,7 @@ from tests.outbox.conftest import (
     written,
 )
 from tests.support.inside import outbox_entries
-from tests.support.waiting import cancel, until
+from tests.support.waiting import cancel, until, until_no
 
 PROGRAM = """
 import asyncio, sys
@@ -116,6 +116,19 @@ async def test_dispatching_that_is_cancelled_again_and_again(
         for name in names
         if name.startswith(("Engine", "Feeding", "Dispatcher", "Outbox"))
     ]
+
+
+async def test_opening_that_is_given_up(path, client):
+    """It leaves no thread behind that has the application's file."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as application:
+        application.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await Outbox.open(path, client).__aenter__()
+    name = f"invsvc outbox {path}"
+    await until_no(
+        lambda: [each for each in threading.enumerate() if each.name == name], within=30
+    )
 
 
 async def test_application_file_that_is_replaced(service, client, outbox, path, caplog):
