@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+# s between looks whether a thread has ended, if no other can be started to wait for it
+_LOOK: Final = 0.01
 JOIN: Final = "invsvc join "  # the name of a thread that waits for another's end, with that one's number
 
 
@@ -45,5 +47,12 @@ def called(function: Callable[[], T], name: str) -> asyncio.Future[T]:
 
 async def joined(thread: threading.Thread) -> None:
     """Wait until *thread*, which was started, has ended."""
-    if thread.is_alive():
-        await called(thread.join, f"{JOIN}{thread.ident}")
+    if not thread.is_alive():
+        return
+    try:
+        ended = called(thread.join, f"{JOIN}{thread.ident}")
+    except RuntimeError:  # the process has too many
+        while thread.is_alive():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(_LOOK)
+    else:
+        await ended
