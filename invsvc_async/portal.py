@@ -62,6 +62,8 @@ class Portal:
         self._process: int | None = None  # that entered it
         self._is_open = False
         self._has_stopped = False  # the loop, which begins nothing from then on
+        # of a task that is not a call: it has ended the loop
+        self._exit: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop
         # sets no loop of this thread
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -195,23 +197,26 @@ class Portal:
     def _live(self) -> None:
         try:
             with self._runner:  # which cancels what is left
-                self._run_loop()
+                try:
+                    self._loop.run_forever()
+                except (KeyboardInterrupt, SystemExit) as error:
+                    self._exit = error
                 self._has_stopped = True
         finally:
             for submission in (*self._submitted,):
-                submission.fail(_refusal(_ENDED_MEANWHILE))
-
-    def _run_loop(self) -> None:
-        """Run the loop until it is stopped. An exit in a task is raised in whoever awaits that task."""
-        while not self._has_stopped:
-            with suppress(SystemExit, KeyboardInterrupt):
-                self._loop.run_forever()
-                return
+                submission.fail(self._ended_meanwhile())
 
     def _stop(self) -> None:
-        """Stop the loop, in the loop; an exit at the same moment does not keep it running."""
-        self._has_stopped = True
-        self._loop.stop()
+        """Stop the loop, in the loop; not what runs in it after its stop, which cancels what is left."""
+        if not self._has_stopped:
+            self._loop.stop()
+
+    def _ended_meanwhile(self) -> ConfigurationError:
+        """Return the error of what the end of the loop has cut off, with the exit that ended the loop."""
+        error = _refusal(_ENDED_MEANWHILE)
+        if self._exit is not None:
+            error.__cause__ = self._exit
+        return error
 
     def _end(self, error: BaseException | None = None) -> bool:
         """Leave all that was entered, and end the thread. Return whether that has handled *error*."""
@@ -277,7 +282,8 @@ class Portal:
                 self._leave_unheard(write)
             raise
         if not call.has_result:
-            raise _refused(call.awaitable, _ENDED_MEANWHILE)
+            close(call.awaitable)
+            raise self._ended_meanwhile()
         return call.result()
 
     def _leave_unheard(self, write: AnyWrite) -> None:

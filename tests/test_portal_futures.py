@@ -205,23 +205,27 @@ def test_portal_in_a_child_of_multiprocessing(service, tmp_path):
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_exit_in_a_task_of_the_client(service, error):
-    """Whoever waits for the task gets it, and the portal goes on."""
-    tokens = [error("no token in the vault"), service.api_key]
+@pytest.mark.parametrize("waits", [True, False])
+def test_exit_in_a_task_of_the_client(service, error, waits):
+    """It ends the loop; nothing waits for the end of the portal, and the errors have it as their cause."""
 
     async def source():
-        if isinstance(token := tokens.pop(0), BaseException):
-            raise token
-        return token
+        raise error("no token in the vault")
 
     def make():
         return Client(service.base_url, TokenProvider(source, kind="api_key"))
 
-    with Portal(make) as portal:
-        waiting = portal.submit(portal.client.journeys.get("jrn_1"))
-        with pytest.raises(error, match="no token in the vault"):
-            waiting.result(LONG)
-        assert portal.call(portal.client.journeys.get("jrn_1")).id == "jrn_1"
+    portal = Portal(make).__enter__()
+    reading = portal.client.journeys.get("jrn_1")
+    with pytest.raises(ConfigurationError, match="it ended during this call") as caught:
+        if waits:
+            portal.call(reading)
+        else:
+            portal.submit(reading).result(LONG)
+    assert isinstance(caught.value.__cause__, error)
+    with pytest.raises(ConfigurationError, match="it ended during this call") as caught:
+        portal.__exit__(None, None, None)
+    assert isinstance(caught.value.__cause__, error)
 
 
 def test_loop_that_dies(service):
@@ -239,3 +243,31 @@ def test_loop_that_dies(service):
         portal.submit(forever()).result(LONG)
     with pytest.raises(ConfigurationError, match="it ended during this call"):
         portal.__exit__(None, None, None)
+
+
+def test_end_of_the_portal_while_its_loop_ends(service):
+    """What the loop's end cancels ends by itself, and is not cut off."""
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    async def end_slowly():
+        try:
+            await forever()
+        finally:
+            begun.set()
+            await asyncio.to_thread(may_end.wait, LONG)
+            ended.set()
+
+    async def exit_in_a_task():
+        async def leave():
+            raise SystemExit
+
+        await asyncio.gather(leave(), forever())
+
+    portal = Portal(made(service)).__enter__()
+    portal.submit(end_slowly())
+    portal.submit(exit_in_a_task())
+    assert begun.wait(LONG)
+    threading.Timer(0.2, may_end.set).start()
+    with pytest.raises(ConfigurationError, match="it ended during this call"):
+        portal.__exit__(None, None, None)
+    assert ended.is_set()
