@@ -321,8 +321,7 @@ def _unchanged(
     seen = reading.seen
     if not _leaves_trace(known, reading, wanted, seen):
         return _without_trace(known, reading, wanted)
-    is_exact = placed != "unsure" and cut_by(seen[known.kind.changed_at]) == 0
-    if is_exact:
+    if known.windows.is_exact(seen[known.kind.changed_at], reading):
         return Absent()
     undone = _perhaps_brought_back(known, reading, wanted)
     if undone is not None:

@@ -214,7 +214,7 @@ class SettleWindows:
         if not is_time(milliseconds) or first.earliest is None:
             return "unsure"
         at = float(milliseconds) / 1000
-        if at < first.earliest * _OF_ANOTHER_SCALE:
+        if _is_of_another_scale(at, first.earliest):
             return "unsure"
         slack = self.policy.clock_slack
         low = first.earliest - slack
@@ -238,3 +238,21 @@ class SettleWindows:
         if is_narrow:
             return "band"
         return "unsure"
+
+    def is_exact(self, milliseconds: Wire, reading: Reading) -> bool:
+        """
+        Return whether a server time (ms) that *reading* showed tells changes of two milliseconds apart.
+
+        One that may be cut, or counts seconds, does not.
+        """
+        now = self.clock.answered_by(reading)
+        if not is_time(milliseconds) or now is None:
+            return False
+        if _is_of_another_scale(float(milliseconds) / 1000, now):
+            return False
+        return cut_by(milliseconds) == 0
+
+
+def _is_of_another_scale(at: float, now: float) -> bool:
+    """Return whether the time *at* (s) is none of a service whose clock has shown *now* (s)."""
+    return at < now * _OF_ANOTHER_SCALE

@@ -18,7 +18,7 @@ from tests.exhaustive.world_list import (
     TAGGED,
     each,
 )
-from tests.exhaustive.world_setup import START, Crash, SetUp
+from tests.exhaustive.world_setup import BEFORE, START, Crash, SetUp
 
 # With a text of the caller's own, two writes may still bear the same end.
 _ALIKE = ("webhooks.create, equal", "webhooks.create, a tag, beginning with another")
@@ -56,7 +56,7 @@ def _removed() -> dict[str, list[SetUp]]:
             "in part, reverted",
             JOURNEY,
             model=Journey(both=True, ways=("whole",)),
-            thing=(BOTH, 0, 0.0, 0),
+            thing=(BOTH, 0, BEFORE, 0),
             first=(a.RESET,),
             again=(a.OK,),
             afterwards=(Crash("resume", 30.0),),

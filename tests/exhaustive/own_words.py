@@ -25,7 +25,7 @@ from tests.exhaustive.models import (
     Listing,
     Way,
 )
-from tests.exhaustive.world_setup import START, WIDE, Crash, SetUp
+from tests.exhaustive.world_setup import BEFORE, START, WIDE, Crash, SetUp
 
 FEW = (a.OK, a.ERROR, a.RESET, a.HUNG)
 DOUBTS = (a.ERROR, a.RESET)
@@ -44,15 +44,15 @@ ACTS = {
     "webhooks.update": ("equal", "other", "kin", "side"),
 }
 THINGS: dict[str, Any] = {
-    "journeys.update": (BOTH, 0, 0.0, 0),
+    "journeys.update": (BOTH, 0, BEFORE, 0),
     "webhooks.update": (BOTH, 0, 0),
 }
 THREE_FIELDS: dict[str, Any] = {
-    "journeys.update": (THREE, 0, 0.0, 0),
+    "journeys.update": (THREE, 0, BEFORE, 0),
     "webhooks.update": (THREE, 0, 0),
 }
 ONE_FIELD: dict[str, Any] = {
-    "journeys.update": (OLD, 0, 0.0, 0),
+    "journeys.update": (OLD, 0, BEFORE, 0),
     "webhooks.update": (OLD, 0, 0),
 }
 
@@ -132,11 +132,11 @@ def _since_before() -> list[SetUp]:
     setups: list[SetUp] = []
     for name, (way, value) in SAME_WORDS.items():
         one: dict[str, Any] = {
-            "journeys.update": (value, 0, 0.0, 0),
+            "journeys.update": (value, 0, BEFORE, 0),
             "webhooks.update": (value, 0, 0),
         }
         both: dict[str, Any] = {
-            "journeys.update": ((value, OLD), 0, 0.0, 0),
+            "journeys.update": ((value, OLD), 0, BEFORE, 0),
             "webhooks.update": ((value, OLD), 0, 0),
         }
         words = f"own words since before, {name}"
@@ -229,7 +229,7 @@ def _brought_back() -> list[SetUp]:
 def _parts_so_before() -> list[SetUp]:
     """List worlds whose service may store only that part of a write which was so before, and dates it."""
     part = {"journeys.update": Journey(both=True, ways=("whole", "second"))}
-    half: dict[str, Any] = {"journeys.update": ((OLD, WANTED), 0, 0.0, 0)}
+    half: dict[str, Any] = {"journeys.update": ((OLD, WANTED), 0, BEFORE, 0)}
     return _each(
         "in part, the other part so before, others act",
         part,

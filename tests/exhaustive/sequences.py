@@ -22,7 +22,7 @@ from tests.exhaustive.models import (
     Journey,
     Listing,
 )
-from tests.exhaustive.world_setup import NARROW, WIDE, Crash, SetUp
+from tests.exhaustive.world_setup import BEFORE, NARROW, WIDE, Crash, SetUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +61,7 @@ AGAIN = (
 )
 ONCE = ReconcilePolicy(resend="never")
 
-DRAFT = {"thing": (OLD, 0, 0.0, 0), "first": ENDS, "runs": 2}
+DRAFT = {"thing": (OLD, 0, BEFORE, 0), "first": ENDS, "runs": 2}
 HOOK = {"thing": (OLD, 0, 0), "first": ENDS_OF_CHANGES, "runs": 2}
 MAKES = {"thing": (), "first": ENDS, "runs": 2}
 CHANGES: dict[str, dict[str, Any]] = {

@@ -41,7 +41,7 @@ from tests.exhaustive.sequences import (
     SIBLINGS,
 )
 from tests.exhaustive.world import OTHER
-from tests.exhaustive.world_setup import START, WIDE, Crash, SetUp
+from tests.exhaustive.world_setup import BEFORE, START, WIDE, Crash, SetUp
 
 UPDATE, DELETE = Hook(), Hook("webhooks.delete")
 JOURNEY, CREATE, TAGGED, TEAM = (
@@ -51,7 +51,7 @@ JOURNEY, CREATE, TAGGED, TEAM = (
     ("teams.create",),
 )
 BASES: dict[str, dict[str, Any]] = {
-    "journeys.update": {"model": Journey(), "thing": (OLD, 0, 0.0, 0)},
+    "journeys.update": {"model": Journey(), "thing": (OLD, 0, BEFORE, 0)},
     "webhooks.update": {"model": UPDATE, "thing": (OLD, 0, 0)},
     "webhooks.delete": {"model": DELETE, "thing": (OLD, 0, 0)},
     "webhooks.create": {"model": Listing(), "thing": ()},
@@ -260,7 +260,7 @@ def _hanging() -> list[SetUp]:
             )
         ),
         *each(
-            "hung, looked at, already so", JOURNEY, thing=(WANTED, 0, 0.0, 0), **hung
+            "hung, looked at, already so", JOURNEY, thing=(WANTED, 0, BEFORE, 0), **hung
         ),
         *each(
             "hung, looked at, nothing known",
@@ -416,7 +416,9 @@ def _changes() -> list[SetUp]:
     bare: dict[str, Any] = {"first": (a.BARE, *DOUBTS), "again": (a.BARE, a.RESET)}
     return [
         *each("already so", both[1:], thing=(WANTED, 0, 0), first=FEW, calm=True),
-        *each("already so", JOURNEY, thing=(WANTED, 0, 0.0, 0), first=FEW, calm=True),
+        *each(
+            "already so", JOURNEY, thing=(WANTED, 0, BEFORE, 0), first=FEW, calm=True
+        ),
         *(
             world
             for name, at in {
@@ -434,7 +436,7 @@ def _changes() -> list[SetUp]:
         *each(
             "already so, others act",
             JOURNEY,
-            thing=(WANTED, 0, 0.0, 0),
+            thing=(WANTED, 0, BEFORE, 0),
             first=FEW,
             crashes=CRASHES[:2],
             **acts,

@@ -21,6 +21,7 @@ from tests.exhaustive.world import PART, SERVER, Model, Thing, World
 NEVER = float("inf")
 NOBODY = -1
 START = 100.0  # when the first run begins
+BEFORE = 0.0037  # when a thing was last changed before: not on a whole second, where times may be cut
 NARROW, WIDE = (-0.125, 0.125), (-3.0, 3.0)
 
 
