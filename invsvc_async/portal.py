@@ -207,7 +207,7 @@ class Portal:
                 submission.fail(self._ended_meanwhile())
 
     def _stop(self) -> None:
-        """Stop the loop, in the loop; not what runs in it after its stop, which cancels what is left."""
+        """Stop the loop, from inside; but not again, while the runner cancels the tasks that are left."""
         if not self._has_stopped:
             self._loop.stop()
 

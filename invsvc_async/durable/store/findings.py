@@ -102,7 +102,7 @@ async def _silent_owner(
     called: str,
 ) -> LaneOwner | None:
     """
-    Return the owner of *lane* once it has been silent for long enough; ``None`` if no other process owns it.
+    Return the silent owner of *lane*; ``None`` if no other process owns the lane.
 
     This waits for as long as a process may be silent, unless the owner has ended.
 
@@ -187,7 +187,7 @@ def _put_in_place(
 
 
 def _may_live(owner: str | None, silent: LaneOwner | None) -> Script[bool]:
-    """Return whether *owner* may live: it has not ended, and is not as *silent* as it was seen."""
+    """Return whether *owner* may live: not ended, and with another sign of life than *silent* shows."""
     if owner is None:
         return False
     sign = yield from last_sign(owner)
