@@ -9,11 +9,12 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from invsvc_async.concurrency.loop_thread import LoopThread
 from invsvc_async.concurrency.thread_calls import Submission, ThreadCall, close
 from invsvc_async.errors import ConfigurationError
 
@@ -61,13 +62,7 @@ class Portal:
         self._client: Client | None = None
         self._process: int | None = None  # that entered it
         self._is_open = False
-        self._has_stopped = False  # the loop, which begins nothing from then on
-        # of a task that is not a call: it has ended the loop
-        self._exit: BaseException | None = None
-        self._loop: asyncio.AbstractEventLoop
-        # sets no loop of this thread
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._thread: threading.Thread
+        self._running = LoopThread()
         self._held = AsyncExitStack()
         self._submitted: set[Submission[Any]] = set()  # that have not ended
 
@@ -114,15 +109,15 @@ class Portal:
         submission.future.add_done_callback(
             lambda future: self._has_ended(submission, future)
         )
-        self._soon(partial(self._begin, submission))
-        if self._loop.is_closed():  # it has ended meanwhile
+        self._running.soon(partial(self._begin, submission))
+        if self._running.loop.is_closed():  # it has ended meanwhile
             submission.fail(_refusal(_ENDED))
         return submission.future
 
     def _has_ended(self, submission: Submission[T], future: Future[T]) -> None:
         self._submitted.discard(submission)
         if future.cancelled():
-            self._soon(submission.cancel)
+            self._running.soon(submission.cancel)
 
     def iterate(self, items: AsyncIterable[T]) -> Iterator[T]:
         """
@@ -162,14 +157,7 @@ class Portal:
         if self._process is not None:
             raise _refusal("it was entered before. Share it, or make another one.")
         self._process = os.getpid()
-        self._loop = self._runner.get_loop()
-        # Not earlier: a thread that was made before a fork counts as ended after it.
-        self._thread = threading.Thread(
-            target=self._live,
-            name="invsvc portal",
-            daemon=True,
-        )
-        self._thread.start()
+        self._running.start("invsvc portal", self._fail_submitted)
         self._is_open = True
         try:
             self._end_with_process()
@@ -194,28 +182,16 @@ class Portal:
             if (ends := sys.modules.get(name)) is not None:
                 ends.Finalize(None, self._end, exitpriority=0)
 
-    def _live(self) -> None:
-        try:
-            with self._runner:  # which cancels what is left
-                try:
-                    self._loop.run_forever()
-                except (KeyboardInterrupt, SystemExit) as error:
-                    self._exit = error
-                self._has_stopped = True
-        finally:
-            for submission in (*self._submitted,):
-                submission.fail(self._ended_meanwhile())
-
-    def _stop(self) -> None:
-        """Stop the loop, from inside; but not again, while the runner cancels the tasks that are left."""
-        if not self._has_stopped:
-            self._loop.stop()
+    def _fail_submitted(self) -> None:
+        """Give an error to what was submitted and has not ended, in the thread of the loop, as that ends."""
+        for submission in (*self._submitted,):
+            submission.fail(self._ended_meanwhile())
 
     def _ended_meanwhile(self) -> ConfigurationError:
         """Return the error of what the end of the loop has cut off, with the exit that ended the loop."""
         error = _refusal(_ENDED_MEANWHILE)
-        if self._exit is not None:
-            error.__cause__ = self._exit
+        if self._running.exit is not None:
+            error.__cause__ = self._running.exit
         return error
 
     def _end(self, error: BaseException | None = None) -> bool:
@@ -237,8 +213,7 @@ class Portal:
                 )
             )
         finally:
-            self._soon(self._stop)
-            self._thread.join()
+            self._running.stop()
 
     # --- from a thread into the loop
 
@@ -249,7 +224,7 @@ class Portal:
         timeout: float | None = None,
     ) -> T:
         self._check(awaitable)
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() is self._running.thread:
             why = "it was called from its own loop, which would wait for itself. Use await there."
             raise _refused(awaitable, why)
         return self._waited(ThreadCall(awaitable, context, timeout))
@@ -269,15 +244,15 @@ class Portal:
     def _waited(self, call: ThreadCall[T]) -> T:
         write = _begin_handover(call.awaitable)
         try:
-            self._soon(partial(self._begin, call))
-            call.wait(self._thread)
+            self._running.soon(partial(self._begin, call))
+            call.wait(self._running.thread)
             if write is not None:
-                self._soon(partial(write._end_handover, True))  # noqa: SLF001 - the package's own
+                self._running.soon(partial(write._end_handover, True))  # noqa: SLF001 - the package's own
         except (
             BaseException
         ):  # whatever interrupts the caller: nobody would get the result
-            self._soon(call.cancel)
-            call.wait(self._thread)
+            self._running.soon(call.cancel)
+            call.wait(self._running.thread)
             if write is not None:
                 self._leave_unheard(write)
             raise
@@ -293,25 +268,23 @@ class Portal:
             write._end_handover(False)  # noqa: SLF001 - the package's own
 
         call = ThreadCall(note(), copy_context())
-        self._soon(partial(self._begin, call))
-        call.wait(self._thread)
+        self._running.soon(partial(self._begin, call))
+        call.wait(self._running.thread)
         close(call.awaitable)  # not awaited if the loop has ended
 
     def _begin(self, call: ThreadCall[T] | Submission[T]) -> None:
         """Begin *call*, in the loop. Cancel it if the loop has stopped: nobody would end it later."""
-        if self._has_stopped:
+        if self._running.has_stopped:
             call.cancel()
         else:
             call.begin()
 
-    def _soon(self, step: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(step)
-
     async def _entered(self, manager: AbstractAsyncContextManager[T]) -> T:
         """Enter *manager* in a task that also leaves it, as task groups and time limits require."""
-        entered: asyncio.Future[T] = self._loop.create_future()
-        leaving: asyncio.Future[BaseException | None] = self._loop.create_future()
+        entered: asyncio.Future[T] = self._running.loop.create_future()
+        leaving: asyncio.Future[BaseException | None] = (
+            self._running.loop.create_future()
+        )
 
         async def hold() -> BaseException | None:
             try:

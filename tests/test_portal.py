@@ -605,18 +605,18 @@ def test_second_interrupt_is_raised_at_once(portal):
 def test_interrupt_before_the_loop_has_begun(portal, service, monkeypatch):
     """Wherever it comes, the write does not go on without a waiter."""
     # reaches: a signal at the moment at which a call begins
-    soon, before = portal._soon, service.arrivals("journeys.update")
+    soon, before = portal._running.soon, service.arrivals("journeys.update")
 
     def interrupted(step):
         # reaches: the same
-        monkeypatch.setattr(portal, "_soon", soon)
+        monkeypatch.setattr(portal._running, "soon", soon)
         soon(step)
         block_until(lambda: service.arrivals("journeys.update") != before)
         raise TimeLimitError
 
     service.script("journeys.update", "hang")
     # reaches: the same
-    monkeypatch.setattr(portal, "_soon", interrupted)
+    monkeypatch.setattr(portal._running, "soon", interrupted)
     with pytest.raises(TimeLimitError):
         portal.call(portal.client.journeys.update("jrn_1", name="Begun"))
     assert [intent.body for intent in portal.client.unsettled] == [{"name": "Begun"}]
@@ -768,7 +768,7 @@ def test_call_that_comes_after_the_last_one(service, monkeypatch, way):
     with Portal(made(service)) as portal:
         portal.submit(rest())
         portal.call(asyncio.sleep(0))  # so that the rest has begun
-        soon, is_held = portal._soon, threading.Event()  # reaches: see below
+        soon, is_held = portal._running.soon, threading.Event()  # reaches: see below
 
         def delayed(step):
             if threading.current_thread() is worker:
@@ -779,7 +779,7 @@ def test_call_that_comes_after_the_last_one(service, monkeypatch, way):
                 has_come.set()
 
         # reaches: a thread that is interrupted where it begins a call
-        monkeypatch.setattr(portal, "_soon", delayed)
+        monkeypatch.setattr(portal._running, "soon", delayed)
         worker = threading.Thread(target=work)
         worker.start()
         assert is_held.wait(60)
@@ -820,7 +820,7 @@ def test_process_that_does_not_leave_it(service, tmp_path):
     code = (
         "import atexit\n"
         "from invsvc_async import ApiKey, Client, Portal\n"
-        "atexit.register(lambda: print(portal._loop.is_closed()))\n"  # runs last
+        "atexit.register(lambda: print(portal._running.loop.is_closed()))\n"  # runs last
         f"make = lambda: Client({service.base_url!r}, ApiKey({service.api_key!r}), journal={str(tmp_path / 'calls.db')!r})\n"
         "portal = Portal(make).__enter__()\n"
         "print(portal.call(portal.client.journeys.update('jrn_1', name='Left')).name)\n"

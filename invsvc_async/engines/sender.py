@@ -208,7 +208,7 @@ class RowSender(Generic[R]):
         if error is None:
             if write._spec.creates_webhook:  # noqa: SLF001 - the package's own
                 # not earlier: if the iterator is left, nobody has the results that were not taken
-                self._portal._soon(partial(write._end_handover, True))  # noqa: SLF001 - the same
+                self._portal._running.soon(partial(write._end_handover, True))  # noqa: SLF001 - the same
             yield future.result()
         elif self._failure is None:
             self._failure = error
