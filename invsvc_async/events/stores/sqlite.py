@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 import sqlite3
+import sys
 import threading
 import time
 from contextlib import closing, suppress
@@ -58,7 +59,7 @@ _FACTS: Final = (
     *statements.FACTS,
     f"PRAGMA application_id = {_APPLICATION}",
 )
-_creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
+_creating = threading.Lock()  # so that no other thread has connected meanwhile
 # bytes of a file that is checked before its first use: about 0.1 s
 _SMALL: Final = 8 << 20
 _AGAIN: Final = 60.0  # s until the next try, if one failed
@@ -586,3 +587,13 @@ def _checkpoint(db: sqlite3.Connection) -> int:
     pages: int
     [(_, pages, _)] = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     return pages
+
+
+def _renew_lock() -> None:
+    """In a forked process, forget who has the lock: another thread of the parent may have it."""
+    global _creating  # noqa: PLW0603 - of this module
+    _creating = threading.Lock()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_renew_lock)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import os
+import signal
 import sqlite3
 import sys
 import threading
@@ -27,6 +28,7 @@ from invsvc_async.events.stores.sqlite import Upkeep
 from invsvc_async.storage import sqlite_file
 from tests.events.bodies import delivery, on_thread
 from tests.support.database import connected
+from tests.support.forks import forks, in_child
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -938,3 +940,21 @@ async def test_sqlite_opening_does_not_wait_for_the_check(
     assert not [
         thread for thread in threading.enumerate() if "upkeep of" in thread.name
     ]
+
+
+@forks
+def test_store_in_a_process_that_was_forked_while_another_was_created(tmp_path):
+    """A thread of the parent that has the lock on creating files is not in the child."""
+
+    async def opened() -> None:
+        store = events.SqliteStore(str(tmp_path / "events.db"))
+        await store.open()
+        await store.close()
+
+    def open_it() -> str:
+        signal.alarm(30)  # ends the child
+        asyncio.run(opened())
+        return "opened"
+
+    with sqlite._creating:  # reaches: as another thread, within one call of the system
+        assert in_child(open_it) == "opened"
