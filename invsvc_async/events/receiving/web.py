@@ -180,6 +180,14 @@ async def _chunks(receive: _Receive) -> AsyncIterator[bytes]:
         yield message.pop("body", b"")
 
 
+class _Start:
+    """The start of a thread: its outcome, and whether nobody waits for the thread any more."""
+
+    def __init__(self) -> None:
+        self.outcome = _Started()
+        self.is_given_up = False
+
+
 class SyncReceiver:
     """
     Run *receiver* in a thread of its own, for applications that are not async.
@@ -199,7 +207,7 @@ class SyncReceiver:
         self._running_process: int | None = None
         self._exiting_process: int | None = None
         self._thread: threading.Thread | None = None
-        self._start_outcome = _Started()  # the outcome of starting that thread
+        self._start = _Start()  # of that thread
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._forget)
 
@@ -225,12 +233,12 @@ class SyncReceiver:
             if self._thread is None or not self._thread.is_alive():
                 self._begin()
             # To be waited for without the lock: all that wait for one start share its result.
-            return self._start_outcome
+            return self._start.outcome
 
     def _begin(self) -> None:
-        """Start a thread that runs the receiver; ``_start_outcome`` is of that thread from now on."""
-        self._start_outcome = _Started()
-        live = partial(self._live, self._start_outcome)
+        """Start a thread that runs the receiver; ``_start`` is of that thread from now on."""
+        self._start = _Start()
+        live = partial(self._live, self._start)
         self._stop_at_exit()
         # The thread is stored before its start, for ``stop``: a signal may cut this off.
         self._thread = threading.Thread(target=live, name="invsvc events", daemon=True)
@@ -247,6 +255,9 @@ class SyncReceiver:
         Wait up to the deadline for running handlers, release what is not handled, close the store.
 
         A process that ends of itself, such as a worker that its server recycles, does so as it ends.
+
+        A thread that does not respond for longer than the deadline is given up, for example if a handler
+        blocks it, or if its store hangs as it is opened.  It then ends once it can, or with the process.
         """
         with self._lock:
             thread = self._thread
@@ -254,14 +265,48 @@ class SyncReceiver:
             if thread is None or not thread.is_alive():
                 return
             # This waits for the end of the start, with the lock: no delivery begins another meanwhile.
-            failure = self._start_outcome.exception()
+            try:
+                failure = self._start.outcome.exception(self._longest_wait)
+            except TimeoutError:
+                self._give_up("its store is not open yet")
+                return
             has_started = failure is None
             self._thread = None
             if has_started and thread.is_alive():
-                loop, stopping = self._start_outcome.result()
+                loop, stopping = self._start.outcome.result()
                 loop.call_soon_threadsafe(stopping.set)
-                thread.join()
+                if not self._has_joined(thread, loop):
+                    self._give_up("a handler blocks it")
+                    return
                 self._running_process = None
+
+    @property
+    def _longest_wait(self) -> float:
+        """How long a thread may not respond, in seconds."""
+        return self._receiver.deadline + _PATIENCE
+
+    def _has_joined(
+        self,
+        thread: threading.Thread,
+        loop: asyncio.AbstractEventLoop,
+    ) -> bool:
+        """Wait until *thread* has ended; return False if its *loop* does not respond."""
+        while thread.is_alive():
+            has_responded = threading.Event()
+            with suppress(
+                RuntimeError
+            ):  # the loop is closed: the thread is about to end
+                loop.call_soon_threadsafe(has_responded.set)
+            thread.join(self._longest_wait)
+            if thread.is_alive() and not has_responded.is_set():
+                return False
+        return True
+
+    def _give_up(self, why: str) -> None:
+        """Leave the thread alone, which does not end, and log *why*."""
+        self._start.is_given_up = True
+        self._thread = None
+        _log.error("The receiver does not end: %s. Its thread is given up.", why)
 
     def __enter__(self) -> Self:
         """Start as ``start`` does."""
@@ -424,22 +469,23 @@ class SyncReceiver:
             else:
                 future.cancel()  # unless it is done
 
-    def _live(self, started: _Started) -> None:
-        """Run the receiver in this thread until ``stop``; *started* gets the loop, or why it does not run."""
+    def _live(self, start: _Start) -> None:
+        """Run the receiver in this thread until ``stop``; *start* gets the loop, or why it does not run."""
         try:
             # A runner fails if the process has no more files, for example.
             with asyncio.Runner() as runner:
-                self._run_in(runner.get_loop(), started)
+                self._run_in(runner.get_loop(), start)
         except BaseException as error:
-            if started.done():
+            if start.outcome.done():
                 raise
             # The next delivery starts another thread, although this one has not ended yet.
-            self._thread = None
-            started.set_exception(error)
+            if self._thread is threading.current_thread():
+                self._thread = None
+            start.outcome.set_exception(error)
 
-    def _run_in(self, loop: asyncio.AbstractEventLoop, started: _Started) -> None:
+    def _run_in(self, loop: asyncio.AbstractEventLoop, start: _Start) -> None:
         """Run the receiver in *loop*. An exit in any task, such as a store's, ends it as ``stop`` does."""
-        running = loop.create_task(self._run(started))
+        running = loop.create_task(self._run(start))
         try:
             loop.run_until_complete(running)
         except (KeyboardInterrupt, SystemExit):
@@ -449,12 +495,14 @@ class SyncReceiver:
                     loop.run_until_complete(running)
             raise
 
-    async def _run(self, started: _Started) -> None:
-        """Run the receiver in this loop, until ``stop`` sets the event that *started* gets."""
+    async def _run(self, start: _Start) -> None:
+        """Run the receiver in this loop, until ``stop`` sets the event that *start* gets."""
         stopping = asyncio.Event()  # what comes once it is set is answered 503
         async with self._receiver:
+            if start.is_given_up:
+                raise ConfigurationError("receiver: it was stopped as it started.")
             self._running_process = os.getpid()
-            started.set_result((asyncio.get_running_loop(), stopping))
+            start.outcome.set_result((asyncio.get_running_loop(), stopping))
             try:
                 await stopping.wait()
             finally:

@@ -395,10 +395,7 @@ def test_thread_that_cannot_start(monkeypatch, error: type[BaseException]) -> No
         patched.setattr(threading.Thread, "start", fail)
         with pytest.raises(error):
             kept.receiver.sync.start()
-    stopping = threading.Thread(target=kept.receiver.sync.stop, daemon=True)
-    stopping.start()
-    stopping.join(30)
-    assert not stopping.is_alive()
+    ended_by(kept.receiver.sync.stop)
     with kept.receiver.sync as sync:
         assert sync.receive(RESOURCE, headers_of(RESOURCE, shared=True)).status == 200
 
@@ -573,6 +570,64 @@ def test_handler_that_blocks_the_thread(monkeypatch) -> None:
         body = encoded(v1("payment.created"))
         assert sync.receive(body, headers_of(body, shared=True)).status == 503
         release.set()
+
+
+def test_stop_while_a_handler_blocks_the_thread(monkeypatch, caplog) -> None:
+    """It does not wait for the handler for ever, so the process ends."""
+    monkeypatch.setattr("invsvc_async.events.receiving.web._PATIENCE", 0.0)
+    kept = Kept(deadline=0.5)
+    release = threading.Event()
+
+    @kept.receiver.on("payment.created")
+    async def block(_: events.Event) -> None:
+        release.wait(60)
+
+    body = encoded(v1("payment.created"))
+    assert kept.receiver.sync.receive(body, headers_of(body, shared=True)).status == 503
+    try:
+        ended_by(kept.receiver.sync.stop)
+        assert "a handler blocks it" in caplog.text
+    finally:
+        release.set()
+    until_no_thread()
+
+
+def test_stop_while_a_store_hangs_as_it_is_opened(monkeypatch, caplog) -> None:
+    """It does not wait for the store for ever; what is opened later is closed at once."""
+    monkeypatch.setattr("invsvc_async.events.receiving.web._PATIENCE", 0.0)
+    release = threading.Event()
+
+    async def hang() -> None:
+        await asyncio.to_thread(release.wait, 60)
+
+    kept = Kept(deadline=0.2, store=Opened(hang))
+    headers = headers_of(RESOURCE, shared=True)
+    assert kept.receiver.sync.receive(RESOURCE, headers).status == 503
+    try:
+        ended_by(kept.receiver.sync.stop)
+        assert "its store is not open yet" in caplog.text
+    finally:
+        release.set()
+    until_no_thread()
+    kept.receiver.deadline = 8.0
+    with kept.receiver.sync as sync:
+        assert sync.receive(RESOURCE, headers).status == 200
+
+
+def ended_by(stop: Callable[[], None]) -> None:
+    """Call *stop* in a thread, and check that it ends."""
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    stopping.join(30)
+    assert not stopping.is_alive()
+
+
+def until_no_thread() -> None:
+    """Wait until the threads of receivers have ended."""
+    for thread in threading.enumerate():
+        if thread.name == "invsvc events":
+            thread.join(30)
+            assert not thread.is_alive()
 
 
 @forks
