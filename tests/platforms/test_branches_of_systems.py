@@ -65,6 +65,10 @@ TESTED = {
         "sys.platform": f"{PRETENDED}::test_receiver_in_a_thread",
         "os.register_at_fork": f"{PRETENDED}::test_receiver_in_a_thread",
     },
+    "events/stores/sqlite.py": {
+        "sys.platform": f"{PRETENDED}::test_import_of_all_modules",
+        "os.register_at_fork": f"{PRETENDED}::test_import_of_all_modules",
+    },
     "profiles.py": {
         "sys.platform": f"{PRETENDED}::test_profile_in_a_file_that_others_may_write",
         "os.geteuid": f"{PRETENDED}::test_profile_in_a_file_that_others_may_write",

@@ -446,9 +446,8 @@ def test_exit_in_the_worker() -> None:
     store = Exiting()
     kept = Kept(mode="inbox", store=store)
     kept.receiver.sync.start()
-    [thread] = [each for each in threading.enumerate() if each.name == "invsvc events"]
-    thread.join(30)
-    assert (thread.is_alive(), store.closed) == (False, 1)
+    until_no_thread()
+    assert store.closed == 1
     with kept.receiver.sync as sync:
         assert sync.receive(RESOURCE, headers_of(RESOURCE, shared=True)).status == 200
         kept.wait_for(1)
