@@ -183,7 +183,7 @@ class Portal:
                 ends.Finalize(None, self._end, exitpriority=0)
 
     def _fail_submitted(self) -> None:
-        """Give an error to what was submitted and has not ended, in the thread of the loop, as that ends."""
+        """Fail the submissions that have not ended, in the thread of the loop, once the loop is closed."""
         for submission in (*self._submitted,):
             submission.fail(self._ended_meanwhile())
 

@@ -323,10 +323,10 @@ def _unchanged(
         return _without_trace(known, reading, wanted)
     if known.windows.is_exact(seen[known.kind.changed_at], reading):
         return Absent()
-    undone = _perhaps_brought_back(known, reading, wanted)
+    known_before = {name: wanted[name] for name in _names_in(wanted, known.baseline)}
+    undone = _perhaps_brought_back(known, reading, known_before)
     if undone is not None:
         return undone
-    known_before = {name: wanted[name] for name in _names_in(wanted, known.baseline)}
     if _leaves_trace(known, reading, known_before, seen):
         return Absent()
     fields = told(differences(known.kind, wanted, known.baseline, seen))
@@ -348,10 +348,9 @@ def _perhaps_brought_back(
             "back"
         )
         return CannotTell(reason, cause="perhaps overtaken")
-    names = _names_in(wanted, known.baseline)
-    for state in _earlier_states(known, reading):
-        if not _same_fields(known.kind, state, known.baseline, names):
-            return _seen_otherwise(known)
+    earlier = _earlier_states(known, reading)
+    if not all(_is_as_baseline(known, before, wanted) for before in earlier):
+        return _seen_otherwise(known)
     if decayed(known, reading):
         return _too_long_ago(known)
     return None

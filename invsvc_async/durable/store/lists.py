@@ -181,12 +181,11 @@ async def owner_of(store: Store, lane: int) -> LaneOwner | None:
     if not rows or rows[0][0] is None:
         return None
     token, status, sign, silent, silence, sends = rows[0]
-    if silent is None:  # nothing is known of that process
-        return LaneOwner(token, status, None, None, store.silence, is_alive=False)
+    has_ended = silent is None or sends == -1
+    if has_ended:
+        return LaneOwner(token, status, None, silent, store.silence, is_alive=False)
     # As in ``members``, the longer silence counts: of the process, or of the one that asks.
     silence = max(silence, store.silence)
-    if sends == -1:
-        return LaneOwner(token, status, None, silent, silence, is_alive=False)
     return LaneOwner(token, status, sign, silent, silence, is_alive=silent < silence)
 
 

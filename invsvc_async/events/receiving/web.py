@@ -293,9 +293,8 @@ class SyncReceiver:
         """Wait until *thread* has ended; return False if its *loop* does not respond."""
         while thread.is_alive():
             has_responded = threading.Event()
-            with suppress(
-                RuntimeError
-            ):  # the loop is closed: the thread is about to end
+            # The loop may be closed: the thread is then about to end.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(has_responded.set)
             thread.join(self._longest_wait)
             if thread.is_alive() and not has_responded.is_set():

@@ -558,13 +558,7 @@ async def test_receiver_that_runs_elsewhere() -> None:
 def test_handler_that_blocks_the_thread(monkeypatch) -> None:
     """The request is answered 503 all the same, so that the service sends it again."""
     monkeypatch.setattr("invsvc_async.events.receiving.web._PATIENCE", 0.0)
-    kept = Kept(deadline=0.5)
-    release = threading.Event()
-
-    @kept.receiver.on("payment.created")
-    async def block(_: events.Event) -> None:
-        release.wait(60)
-
+    kept, release = blocked()
     with kept.receiver.sync as sync:
         body = encoded(v1("payment.created"))
         assert sync.receive(body, headers_of(body, shared=True)).status == 503
@@ -574,13 +568,7 @@ def test_handler_that_blocks_the_thread(monkeypatch) -> None:
 def test_stop_while_a_handler_blocks_the_thread(monkeypatch, caplog) -> None:
     """It does not wait for the handler for ever, so the process ends."""
     monkeypatch.setattr("invsvc_async.events.receiving.web._PATIENCE", 0.0)
-    kept = Kept(deadline=0.5)
-    release = threading.Event()
-
-    @kept.receiver.on("payment.created")
-    async def block(_: events.Event) -> None:
-        release.wait(60)
-
+    kept, release = blocked()
     body = encoded(v1("payment.created"))
     assert kept.receiver.sync.receive(body, headers_of(body, shared=True)).status == 503
     try:
@@ -611,6 +599,18 @@ def test_stop_while_a_store_hangs_as_it_is_opened(monkeypatch, caplog) -> None:
     kept.receiver.deadline = 8.0
     with kept.receiver.sync as sync:
         assert sync.receive(RESOURCE, headers).status == 200
+
+
+def blocked() -> tuple[Kept, threading.Event]:
+    """Return a receiver whose handler of payments blocks its thread, and the event that ends that."""
+    kept = Kept(deadline=0.5)
+    release = threading.Event()
+
+    @kept.receiver.on("payment.created")
+    async def block(_: events.Event) -> None:
+        release.wait(60)
+
+    return kept, release
 
 
 def ended_by(stop: Callable[[], None]) -> None:
