@@ -135,8 +135,9 @@ class InvalidRequestError(InvsvcError, ValueError):
     """
     Arguments violate the specification.  Nothing was sent (in a batch: nothing of that write).
 
-    ``problems`` lists all invalid fields, each as ``"<field>: <what is wrong>"``.  A text that ends with a
-    period is the whole message, as of an engine of tasks that makes an error again from its text.
+    ``problems`` lists all invalid fields, each as ``"<field>: <what is wrong>"``; the message tells the first
+    ten.  A text that ends with a period is the whole message, as of an engine of tasks that makes an error
+    again from its text.
     """
 
     def __init__(
@@ -156,7 +157,18 @@ class InvalidRequestError(InvsvcError, ValueError):
             return
         lead = f"{operation}: " if operation else ""
         hint = hint or "Nothing was sent. Correct it and call again."
-        super().__init__(f"{lead}{'; '.join(self.problems)}. {hint}")
+        super().__init__(f"{lead}{_first_of(self.problems)}. {hint}")
+
+
+_MOST_TOLD = 10  # problems in one message: a graph may have thousands
+
+
+def _first_of(problems: tuple[str, ...]) -> str:
+    """Return the text of the first *problems*, and how many more there are."""
+    more = len(problems) - _MOST_TOLD
+    if more <= 0:
+        return "; ".join(problems)
+    return f"{'; '.join(problems[:_MOST_TOLD])}; and {more} more, all in .problems"
 
 
 class KeyConflictError(InvalidRequestError):

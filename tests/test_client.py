@@ -236,6 +236,19 @@ async def test_base_url_with_a_path_before_the_version():
     assert "base URL" not in str(of_a_thing.value)
 
 
+def test_error_of_many_problems():
+    """Its message tells the first ten; all are in ``problems``."""
+    problems = [f"graph.nodes[{number}].type: is required" for number in range(400)]
+    error = InvalidRequestError(problems, operation="journeys.update")
+    assert len(error.problems) == 400
+    assert "nodes[9].type" in str(error)
+    assert "nodes[10].type" not in str(error)
+    assert str(error).endswith(
+        "; and 390 more, all in .problems. Nothing was sent. Correct it and call again."
+    )
+    assert "more" not in str(InvalidRequestError(problems[:10]))
+
+
 def test_error_made_again_from_its_text():
     """An engine of tasks may make an error again from its text, which stays as it is."""
     error = InvalidRequestError(

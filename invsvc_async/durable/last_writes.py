@@ -18,6 +18,7 @@ from invsvc_async.durable.entry import ANSWERED, unreadable
 from invsvc_async.durable.records import is_answered
 from invsvc_async.durable.store.states import Left, webhooks_made_for
 from invsvc_async.errors import InvsvcError
+from invsvc_async.reconcile.differences import LEFT_OUT, digest_of
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.things import LastState
 
 
-MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
+MOST_LARGE = 4096  # bytes: of a larger graph, a stored state has only a digest
 _RECENT = 600.0  # s for which the state of a webhook counts
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -99,15 +100,17 @@ def claim_by(outcome: AnyOutcome) -> str | None:
 def _kept(kind: WriteKind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
     """Return what a journal keeps of a state, empty if the thing is gone; ``None`` if it is only a part."""
     chosen = {name: fields[name] for name in kind.thing.stored if name in fields}
-    if (
-        kind.thing.large in chosen
-        and len(_encode(chosen[kind.thing.large])) > MOST_LARGE
-    ):
-        del chosen[kind.thing.large]
     is_part = bool(fields) and not chosen.keys() >= {*kind.thing.always}
     if is_part:
         return None
-    return chosen
+    large = kind.thing.large
+    if large not in chosen:
+        return chosen
+    text = _encode(chosen[large])
+    if len(text) <= MOST_LARGE:
+        return chosen
+    del chosen[large]
+    return {**chosen, LEFT_OUT: {large: digest_of(envelope.loads(text))}}
 
 
 def learn(options: ClientOptions, rows: Iterable[Left]) -> None:

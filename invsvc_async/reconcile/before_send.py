@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import attrs
 
 from invsvc_async.reconcile.history import Attempt, Reading
+from invsvc_async.reconcile.intent import NEVER_LISTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,9 +105,28 @@ def strangers_before(
     for before, after in pairwise(history):
         if isinstance(after, Attempt):
             shown |= look_alikes_in(before, kind, intent.body)
-    shows_all = not is_carried and shows_list(_before_first_attempt(history), kind)
-    forgotten_until = None if shows_all else intent.forgotten_until
+    before_first = None if is_carried else _before_first_attempt(history)
+    forgotten_until = forgotten_after(before_first, kind, intent.forgotten_until)
     return StrangersBefore(frozenset(shown), forgotten_until)
+
+
+def forgotten_after(
+    event: Event | None,
+    kind: WriteKind,
+    until: int | None,
+) -> int | None:
+    """
+    Return ``forgotten_until``, which was *until*, after *event* just before the first send.
+
+    A whole list lacks nothing.  One that is full may lack what was created before its answer.
+    """
+    if not shows_list(event, kind):
+        return until
+    if is_whole(event, kind):
+        return None
+    if until == NEVER_LISTED and event.stamp is not None:
+        return event.stamp
+    return until
 
 
 def _before_first_attempt(history: History) -> Event | None:
@@ -126,6 +146,11 @@ def shows_list(event: Event | None, kind: WriteKind) -> TypeGuard[Reading]:
     if not isinstance(event, Reading):
         return False
     return isinstance(event.seen, list)
+
+
+def is_whole(reading: Reading, kind: WriteKind) -> bool:
+    """Return whether the list in *reading* surely lacks nothing: it is not full, nor says that it goes on."""
+    return not reading.full and reading.raw_count < kind.most_listed
 
 
 def look_alikes_in(

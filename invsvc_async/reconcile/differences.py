@@ -14,12 +14,17 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.kinds import WriteKind
 
+# A member of a stored state: the digests of the large fields that it leaves out, by their names.
+LEFT_OUT: Final = "digests of fields left out"
+_encode: Final = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 _MOST_FIELDS: Final = 5  # that are told
 _LONGEST_VALUE: Final = 60  # characters of a value that is told
 _LOGIN: Final = re.compile(r"//[^/@\s]*@")  # user and password in a URL
@@ -72,8 +77,7 @@ def _field(
     baseline: Wire,
     shown: Wire,
 ) -> Field:
-    was_known = _is_known(kind, name, baseline)
-    before = baseline.get(name) if was_known else None
+    was_known, before = _value_before(kind, name, baseline, shown)
     shows = _shows(kind, name, sent, before, shown, was_known=was_known)
     return Field(
         name=name,
@@ -86,11 +90,25 @@ def _field(
     )
 
 
-def _is_known(kind: WriteKind, name: str, baseline: Wire) -> bool:
-    """Return whether the value before is known.  A baseline that was read lacks only nulls."""
+def _value_before(
+    kind: WriteKind,
+    name: str,
+    baseline: Wire,
+    shown: Wire,
+) -> tuple[bool, Wire]:
+    """
+    Return whether the value before is known, and that value.  A baseline that was read lacks only nulls.
+
+    One that was stored may have only a digest of the value, which tells whether it is the one *shown*.
+    """
     if not isinstance(baseline, dict):
-        return False
-    return name in baseline or kind.needs_baseline
+        return False, None
+    if name in baseline:
+        return True, baseline[name]
+    left_out = baseline.get(LEFT_OUT)
+    if isinstance(left_out, dict) and left_out.get(name) == digest_of(shown):
+        return True, shown
+    return kind.needs_baseline, None
 
 
 def _is_changed(
@@ -164,6 +182,11 @@ def digest(wanted: Iterable[str], seen: Mapping[str, Wire]) -> str:
     """Return a text that is the same for two states if each field of *wanted* shows the same in both."""
     shown = {name: seen.get(name) for name in sorted(wanted)}
     return blake2b(_json(shown).encode(), digest_size=16).hexdigest()
+
+
+def digest_of(value: Wire) -> str:
+    """Return a text that is the same for equal values.  It may be another one for 1 and 1.0."""
+    return blake2b(_encode(value), digest_size=16).hexdigest()
 
 
 def _json(value: Wire) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from invsvc_async.codec.exact_json import Wire, is_object
 from invsvc_async.reconcile import foreign, made_of
-from invsvc_async.reconcile.before_send import shows_list
+from invsvc_async.reconcile.before_send import is_whole, shows_list
 from invsvc_async.reconcile.compare import (
     MOST_COMPARED,
     MOST_ROUNDED,
@@ -226,7 +226,7 @@ def _matching(
     Where the state before matched as well, a later change may be that of another field, by somebody else, and
     the write may still be under way.
     """
-    if _matched_before(known, wanted):
+    if _may_have_matched_before(known, wanted):
         return Holds(reading.seen)
     if placed == "after":
         return Applied(reading.seen)
@@ -235,12 +235,15 @@ def _matching(
     return Holds(reading.seen)
 
 
-def _matched_before(known: Known, wanted: dict[str, Wire]) -> bool:
-    """Return whether the state before the write is known, and had all values that are wanted."""
+def _may_have_matched_before(known: Known, wanted: dict[str, Wire]) -> bool:
+    """
+    Return whether the state before the write may have had all values that are wanted, as far as it is known.
+    """
+    kind = known.kind
     baseline = known.baseline
     if baseline is None:
         return False
-    return _has_all(known.kind, baseline, wanted)
+    return _same_fields(kind, baseline, wanted, _known_before(kind, wanted, baseline))
 
 
 def _has_changed_since_baseline(
@@ -282,7 +285,9 @@ def _has_changed_since_baseline(
         return _is_current(known, reading)
     if not _is_current(known, reading):
         return False
-    return not _same_fields(kind, baseline, wanted, _names_in(wanted, baseline))
+    return not _same_fields(
+        kind, baseline, wanted, _known_before(kind, wanted, baseline)
+    )
 
 
 def _is_unchanged(
@@ -290,7 +295,11 @@ def _is_unchanged(
     seen: dict[str, Wire],
     wanted: dict[str, Wire],
 ) -> bool:
-    """Return whether *seen* is still the baseline.  A state without a time of change may be a later one."""
+    """
+    Return whether *seen* is still the baseline, and what the baseline leaves out does not show the write.
+
+    A state without a time of change may be a later one.
+    """
     kind = known.kind
     baseline = known.baseline
     last = seen.get(kind.changed_at)
@@ -298,7 +307,23 @@ def _is_unchanged(
         return False
     if not same(last, baseline.get(kind.changed_at)):
         return False
-    return _same_fields(kind, seen, baseline, _names_in(wanted, baseline))
+    if not _same_fields(kind, seen, baseline, _known_before(kind, wanted, baseline)):
+        return False
+    lacking = _large_field(kind, wanted, baseline)
+    fields = differences(kind, lacking, baseline, seen)
+    return not any(_may_show_write(kind, field) for field in fields)
+
+
+def _large_field(
+    kind: WriteKind,
+    wanted: dict[str, Wire],
+    baseline: dict[str, Wire],
+) -> dict[str, Wire]:
+    """Return the field of those sent that *baseline* leaves out because it is large, if there is one."""
+    name = kind.thing.large
+    if name not in wanted or name in baseline:
+        return {}
+    return {name: wanted[name]}
 
 
 def _unchanged(
@@ -323,7 +348,8 @@ def _unchanged(
         return _without_trace(known, reading, wanted)
     if known.windows.is_exact(seen[known.kind.changed_at], reading):
         return Absent()
-    known_before = {name: wanted[name] for name in _names_in(wanted, known.baseline)}
+    names = _known_before(known.kind, wanted, known.baseline)
+    known_before = {name: wanted[name] for name in names}
     undone = _perhaps_brought_back(known, reading, known_before)
     if undone is not None:
         return undone
@@ -497,7 +523,7 @@ def _is_rounded(
         return False
     if any(parts_of(value) > MOST_ROUNDED for value in wanted.values()):
         return False
-    known_before = _names_in(wanted, baseline)
+    known_before = _known_before(kind, wanted, baseline)
     if not known_before:
         return False
     as_stored = rounded(wanted)
@@ -611,8 +637,14 @@ def _same_fields(
     )
 
 
-def _names_in(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
-    """Return the names of the fields sent that *baseline* has.  A stored state may lack a large graph."""
+def _known_before(
+    kind: WriteKind,
+    wanted: dict[str, Wire],
+    baseline: dict[str, Wire],
+) -> list[str]:
+    """Return the names of the fields sent that *baseline* shows.  A stored state may lack a large graph."""
+    if kind.needs_baseline:
+        return [*wanted]  # it was read, so it lacks only nulls
     return [name for name in wanted if name in baseline]
 
 
@@ -655,7 +687,7 @@ def _not_listed(
     items: list[Wire],
 ) -> Finding:
     """Return the finding about a create if none of the listed *items* can be its effect."""
-    if reading.full or reading.raw_count >= known.kind.most_listed:
+    if not is_whole(reading, known.kind):
         reason = (
             f"the answer does not show the whole list: delete {known.kind.thing.name}s that nobody needs, "
             "then settle it again"
@@ -990,7 +1022,8 @@ def _may_be_forgotten(known: Known, made_at: Wire) -> bool:
         return False
     if not is_time(made_at):
         return True
-    return made_at <= forgotten_until
+    # The time may be rounded up.
+    return float(made_at) - 500 * cut_by(made_at) <= forgotten_until
 
 
 # --- An update of what shows no such time
@@ -1050,7 +1083,7 @@ def _matching_by_baseline(
     wanted: dict[str, Wire],
 ) -> Applied[Wire] | Holds[Wire]:
     """Return Applied if the state matches the write now, and certainly did not before; else Holds."""
-    if known.baseline is None or _matched_before(known, wanted):
+    if known.baseline is None or _may_have_matched_before(known, wanted):
         return Holds(reading.seen)
     if _is_current(known, reading):
         return Applied(reading.seen)

@@ -8,7 +8,7 @@ import attrs
 
 from invsvc_async.codec.fields import maker_of
 from invsvc_async.reconcile.attempts import kind_of, refusal_of
-from invsvc_async.reconcile.before_send import look_alikes_in, shows_list
+from invsvc_async.reconcile.before_send import forgotten_after, look_alikes_in
 from invsvc_async.reconcile.differences import differences, digest, is_part
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd, revised
 from invsvc_async.reconcile.write_clock import server_times
@@ -79,11 +79,12 @@ def _scope_with(scope: Scope, *, livemode: bool | None) -> Scope:
 
 
 def _forgotten_until(known: Known) -> int | None:
-    """Return ``forgotten_until`` for a send that is about to begin: before the first, a list shows all."""
+    """Return ``forgotten_until`` for a send that is about to begin.  A list before the first may show all."""
+    until = known.strangers.forgotten_until
     is_first = not known.windows.carried and not known.attempts
-    if is_first and shows_list(known.last, known.kind):
-        return None
-    return known.strangers.forgotten_until
+    if is_first:
+        return forgotten_after(known.last, known.kind, until)
+    return until
 
 
 def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:

@@ -17,6 +17,7 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.last_writes import MOST_LARGE, learn, left_by
 from invsvc_async.durable.store.states import Left, last_writes
 from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.differences import LEFT_OUT, digest_of
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, run_all, shelve, shelve_one
@@ -243,7 +244,7 @@ async def test_state_of_a_webhook_after_a_write_in_doubt(service, journal):
 
 
 async def test_what_is_kept_of_a_state(service, journal):
-    """What updates change, with status and time; no secret, and no graph of more than 4 KiB."""
+    """What updates change, with status and time; no secret, and of a graph of more than 4 KiB a digest."""
     small, large = service.seed_journey(), service.seed_journey()
     hook = service.seed_webhook(secret="whsec_never")
     node = {
@@ -271,11 +272,35 @@ async def test_what_is_kept_of_a_state(service, journal):
     shown = service.book().journeys.items
     assert kept[small.id]["graph"]["nodes"][0]["data"] == {"config": {"text": "x" * 10}}
     assert "graph" not in kept[large.id]
+    digest = digest_of(shown[large.id]["graph"])
+    assert kept[large.id][LEFT_OUT] == {"graph": digest}
+    assert LEFT_OUT not in kept[small.id]
     for each in (small, large):
         assert kept[each.id]["status"] == "draft"
         assert kept[each.id]["last_updated"] == shown[each.id]["last_updated"]
     assert "whsec" not in str(told)
     assert all(row["stamp"] > 10**12 for row in told.values())
+
+
+async def test_digest_of_a_large_graph(service, journal):
+    """It shows after a restart that the graph is as before, so a lost update is sent again."""
+    journey = service.seed_journey(name="before")
+    node = {
+        "id": "n",
+        "type": "t",
+        "position": {"x": 0, "y": 0.5},
+        "data": {"config": {"text": "x" * MOST_LARGE}},
+    }
+    graph = {"nodes": [node], "edges": []}
+    async with opened(service, journal) as (client, batch):
+        await all_of(batch, [client.journeys.update(journey.id, graph=graph)])
+        assert "graph" not in await state_of(batch, f"/journeys/{journey.id}")
+    async with opened(service, journal) as (client, batch):
+        await client.webhooks.list()  # by which the service's clock is known
+        service.script("journeys.update", "reset")
+        update = client.journeys.update(journey.id, name="mine", graph=graph)
+        [second] = await all_of(batch, [update])
+        assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
 
 
 async def test_state_of_long_ago(service, journal):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import attrs
 
+from invsvc_async.reconcile.differences import LEFT_OUT, digest_of
 from invsvc_async.reconcile.history import Absent, Applied
 from tests.exhaustive.world import NO_STEP, OTHER, PART, Step, Thing, dated, stamp
 
@@ -28,6 +29,7 @@ Cut = Literal["", "to 0", "to seconds", "to the minute", "to the day"]
 Way = Literal[
     "whole", "words", "cut", "masked", "first", "second", "first in words"
 ]  # how the service stores a write
+Left = Literal["", "graph", "graph, with its digest"]
 _WORDS: dict[Way, int] = {"words": 1, "cut": 2, "masked": 3}
 
 
@@ -113,6 +115,8 @@ class Journey:
     body: Any = None  # where it is not the value
     both: bool = False  # two fields are written
     three: bool = False  # three fields are written
+    # The second field is the graph.  What a store keeps of the state before has no graph, or only a digest of it.
+    left_out: Left = ""
     dated: bool = True
     parts_dated: bool = True  # also a change of which only a part was stored
     # the read shows the published snapshot, which no update touches
@@ -147,6 +151,8 @@ class Journey:
                 "description": text,
                 "replacesDefaults": _switch_of(value),
             }
+        if self.left_out:
+            return {"name": text, "graph": _graph_of(value)}
         return {"name": text, "description": text} if self.both else {"name": text}
 
     def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
@@ -195,19 +201,36 @@ class Journey:
         return (
             None
             if state
-            else _journey(
-                value, side, at, "published" if published else "draft", self.cut
+            else self._with_graph(
+                _journey(
+                    value, side, at, "published" if published else "draft", self.cut
+                ),
+                value,
             )
         )
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the journey."""
-        return _journey(
-            echoed(thing[0]) if self.echoes else thing[0],
-            *thing[1:3],
-            "draft",
-            self.cut,
+        value = echoed(thing[0]) if self.echoes else thing[0]
+        return self._with_graph(
+            _journey(value, *thing[1:3], "draft", self.cut),
+            value,
         )
+
+    def _with_graph(self, shown: Any, value: Any) -> Any:
+        if not self.left_out:
+            return shown
+        return {**shown, "graph": _graph_of(value[1])}
+
+    def stored_state(self, thing: Thing) -> Any:
+        """Return what a store keeps of the journey, of which the graph is too large."""
+        shown = self.show(thing)
+        if not self.left_out or shown is None:
+            return shown
+        state = {name: each for name, each in shown.items() if name != "graph"}
+        if self.left_out == "graph":
+            return state
+        return {**state, LEFT_OUT: {"graph": digest_of(shown["graph"])}}
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there."""
@@ -232,6 +255,11 @@ def _journey(value: Any, side: int, at: float, status: str, cut: Cut) -> Any:
         **shown, "triggerType": f"side {side}", "status": status, "version": 1,
         "created_at": stamp(0.0), "last_updated": None if at == NULL else _CUTS[cut](stamp(at)),
     }  # fmt: skip
+
+
+def _graph_of(value: int) -> dict[str, Any]:
+    """Return the graph that holds *value*."""
+    return {"nodes": [{"id": TEXTS[value % WORDED], "data": {}}], "edges": []}
 
 
 def _switch_of(value: int) -> bool:

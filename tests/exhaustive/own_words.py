@@ -22,6 +22,7 @@ from tests.exhaustive.models import (
     Form,
     Hook,
     Journey,
+    Left,
     Listing,
     Way,
 )
@@ -265,6 +266,34 @@ def _undated_parts() -> list[SetUp]:
     ]
 
 
+def _graphs_left_out() -> list[SetUp]:
+    """List worlds whose service may store only a graph, undated, of which the stored state has at most a digest."""
+    whole: tuple[Way, ...] = ("whole",)
+    part: tuple[Way, ...] = ("whole", "second")
+    left_out: tuple[Left, ...] = ("graph", "graph, with its digest")
+    already: dict[str, Any] = {"journeys.update": ((WANTED, WANTED), 0, BEFORE, 0)}
+    setups: list[SetUp] = []
+    for left in left_out:
+        undated = Journey(both=True, ways=part, parts_dated=False, left_out=left)
+        setups += _each(
+            f"in part, not dated, stored without its {left}",
+            {"journeys.update": undated},
+            THINGS,
+            first=FEW,
+            again=(a.OK, a.RESET),
+            afterwards=LATER,
+        )
+        setups += _each(
+            f"already so, others act, stored without its {left}",
+            {"journeys.update": Journey(both=True, ways=whole, left_out=left)},
+            already,
+            first=FEW,
+            acts=("side", "other"),
+            acting=1,
+        )
+    return setups
+
+
 def _siblings() -> list[SetUp]:
     """List worlds of two writes to one thing, of which each may be stored in part or in other words."""
     setups: list[SetUp] = []
@@ -443,6 +472,7 @@ OWN_WORDS = [
     *_brought_back(),
     *_parts_so_before(),
     *_undated_parts(),
+    *_graphs_left_out(),
     *_siblings(),
     *_creates(),
 ]

@@ -15,7 +15,7 @@ from invsvc_async.settings import ReconcilePolicy, Timeouts
 from invsvc_async.writes.line_names import line_of
 from invsvc_async.writes.new_intent import request_of
 from tests.exhaustive.answers import OK, Ending, Miss
-from tests.exhaustive.models import Listing, Team
+from tests.exhaustive.models import Journey, Listing, Team
 from tests.exhaustive.world import PART, SERVER, Model, Thing, World
 
 NEVER = float("inf")
@@ -133,10 +133,18 @@ class SetUp:
             key=f"key-{run}", operation=model.operation_of(run), path=model.path, body=model.body_of(run),
             scope=Scope(base_url="https://host.example/v2", team=team), policy=self.policy, timeouts=self.timeouts,
             tag=model.form(run).tag if isinstance(model, Listing) else None, reader=self.reader,
-            baseline=model.show(self.thing) if self.baseline and not creates and self.reader is None else None,
+            baseline=None if creates else self._baseline(),
             baseline_at=START + SERVER - self.seen if self.baseline and self.stamped else None,
             bounds=None if known is None else Bounds(low=SERVER + known[0], high=SERVER + known[1]),
         )  # fmt: skip
+
+    def _baseline(self) -> Any:
+        """Return what was known of the thing; ``None``: nothing."""
+        if not self.baseline or self.reader is not None:
+            return None
+        if isinstance(self.model, Journey):
+            return self.model.stored_state(self.thing)
+        return self.model.show(self.thing)
 
     def root(self) -> Node:
         """Return the place where every history of this world begins."""

@@ -15,6 +15,7 @@ import pytest
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.differences import LEFT_OUT, digest_of
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import decayed
 from invsvc_async.reconcile.history import (
@@ -37,7 +38,7 @@ from invsvc_async.reconcile.history import (
     Verdict,
     Wait,
 )
-from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
+from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope, Sent, SentEnd
 from invsvc_async.reconcile.turn import free_at
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
@@ -178,6 +179,16 @@ def next_of(of, *history):
 
 
 GRAPH = {"nodes": [], "edges": []}
+# A state that was stored without its graph, which was too large; the second has the digest of it.
+CUT = attrs.evolve(
+    DRAFT,
+    body={"name": "mine", "graph": GRAPH},
+    policy=ReconcilePolicy(resend="never"),
+    baseline=journey(last_updated=stamp(-60.0017)),
+)
+CUT_WITH_DIGEST = attrs.evolve(
+    CUT, baseline={**CUT.baseline, LEFT_OUT: {"graph": digest_of(GRAPH)}}
+)
 EXACT, ROUNDED = 12345678901234567890, 12345678901234567000  # as sent, and as a double
 
 
@@ -341,6 +352,10 @@ VERDICTS = {
     "null equals no time": (attrs.evolve(DRAFT, baseline=journey(last_updated=None)), [lost(), read(AFTER, journey(last_updated=None))], Verdict.UNKNOWN, "none"),
     "published journey, after": (DRAFT, [lost(), read(AFTER, journey(name="mine", status="published"))], Verdict.UNKNOWN, "none"),
     "published, and reads show drafts": (attrs.evolve(DRAFT, policy=ReconcilePolicy(journey_reads_show_drafts=True)), [lost(), read(0.1, journey(name="mine", status="published"))], Verdict.APPLIED, "equal"),
+    "undated part in a field that the stored state lacks, after": (CUT, [lost(), read(AFTER, {**CUT.baseline, "graph": GRAPH})], Verdict.UNKNOWN, "none"),
+    "undated part in a field that the stored state lacks, of which it has a digest, after": (CUT_WITH_DIGEST, [lost(), read(AFTER, {**CUT.baseline, "graph": {**GRAPH, "nodes": [{"id": "x"}]}})], Verdict.NOT_APPLIED, "absence"),
+    "field that the stored state lacks, as before by its digest, after": (CUT_WITH_DIGEST, [lost(), read(AFTER, {**CUT.baseline, "graph": GRAPH})], Verdict.NOT_APPLIED, "absence"),
+    "undated part in a field with another digest before, after": (attrs.evolve(CUT_WITH_DIGEST, body={"name": "mine", "graph": graph_of(1)}), [lost(), read(AFTER, {**CUT.baseline, "graph": graph_of(1)})], Verdict.UNKNOWN, "none"),
     "only nulls that are never shown": (attrs.evolve(DRAFT, body={"graph": None}), [lost(), read(AFTER, JOURNEY)], Verdict.UNKNOWN, "none"),
     # create
     "create found, that an answer gave to another": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, [hook()], claimed_by_others=frozenset({"wh_1"}))], Verdict.NOT_APPLIED, "absence"),
@@ -348,6 +363,13 @@ VERDICTS = {
     "create found, beside one that another may have by a match": (CREATE, [lost(), read(0.1, [hook(), hook(id="wh_2")], guessed=frozenset({"wh_2"}))], Verdict.APPLIED, "match"),
     "create known before the send": (attrs.evolve(CREATE, strangers=("wh_1",), policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, [hook()])], Verdict.NOT_APPLIED, "absence"),
     "create found, created when ids were forgotten": (attrs.evolve(CREATE, forgotten_until=stamp(0.005)), [lost(), read(AFTER, [hook(0.005)])], Verdict.UNKNOWN, "none"),
+    "create found, created when ids were forgotten, after a full list": (attrs.evolve(CREATE, forgotten_until=stamp(0.005)), [read(-0.02, [], full=True), lost(), read(AFTER, [hook(0.005)])], Verdict.UNKNOWN, "none"),
+    "create found, created when ids were forgotten, after a list of as many as are listed": (attrs.evolve(CREATE, forgotten_until=stamp(0.005)), [read(-0.02, [], raw_count=100), lost(), read(AFTER, [hook(0.005)])], Verdict.UNKNOWN, "none"),
+    "create found, created when ids were forgotten, after a whole list": (attrs.evolve(CREATE, forgotten_until=stamp(0.005)), [read(-0.02, []), lost(), read(0.1, [hook(0.005)])], Verdict.APPLIED, "match"),
+    "create found, created before the first list, which was full": (attrs.evolve(CREATE, forgotten_until=NEVER_LISTED), [read(-0.02, [], full=True), lost(), read(AFTER, [hook(-0.021)])], Verdict.UNKNOWN, "none"),
+    "create found, created after the first list, which was full": (attrs.evolve(CREATE, forgotten_until=NEVER_LISTED), [read(-0.02, [], full=True), lost(), read(0.1, [hook()])], Verdict.APPLIED, "match"),
+    "create found, and the first list was full and told no time": (attrs.evolve(CREATE, forgotten_until=NEVER_LISTED), [read(-0.02, [], full=True, stamp=None), lost(), read(AFTER, [hook()])], Verdict.UNKNOWN, "none"),
+    "create found with a time that may be rounded, when ids were forgotten": (attrs.evolve(CREATE, forgotten_until=stamp(0.8)), [lost(0.9), read(16.0, [hook(1.0)])], Verdict.UNKNOWN, "none"),
     "create found, created later than the forgotten ids": (attrs.evolve(CREATE, forgotten_until=stamp(0.004)), [lost(), read(0.1, [hook(0.005)])], Verdict.APPLIED, "match"),
     "create found with a time of whole seconds, after": (CREATE, [lost(0.7), read(16, [hook(0)])], Verdict.UNKNOWN, "none"),
     "create found with an earlier time of whole seconds, after": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [lost(0.7), read(16, [hook(-1)])], Verdict.NOT_APPLIED, "absence"),
@@ -451,6 +473,7 @@ GOES_ON = {
     "the read before told no time": (FIRST_READ, [read(0, HOOK, stamp=None)], Send(attempt_timeout=30.0)),
     "the thing was known to be gone": (attrs.evolve(UPDATE, baseline={}), [], Send(attempt_timeout=30.0)),
     "journey's graph that its baseline does not hold": (attrs.evolve(DRAFT, body={"graph": GRAPH}), [lost(), read(0.1, journey(graph=GRAPH))], Wait),
+    "journey with all that was sent, of which the stored state lacks some": (attrs.evolve(CUT, body={"name": "before", "graph": GRAPH}), [lost(), read(0.5, journey(graph=GRAPH, last_updated=stamp(0.4)))], Wait),
     "journey with its baseline's time": (DRAFT, [lost(), read(AFTER, JOURNEY)], Send),
     "no read for it": (attrs.evolve(TEAM, bounds=None), [], Send),
     # definite noes that go on
