@@ -236,14 +236,13 @@ def _matching(
 
 
 def _may_have_matched_before(known: Known, wanted: dict[str, Wire]) -> bool:
-    """
-    Return whether the state before the write may have had all values that are wanted, as far as it is known.
-    """
+    """Return whether the state before the write, as far as it is known, had all values that are wanted."""
     kind = known.kind
     baseline = known.baseline
     if baseline is None:
         return False
-    return _same_fields(kind, baseline, wanted, _known_before(kind, wanted, baseline))
+    lacking = _large_field(kind, wanted, baseline)
+    return _same_fields(kind, baseline, wanted, wanted.keys() - lacking.keys())
 
 
 def _has_changed_since_baseline(
@@ -285,9 +284,7 @@ def _has_changed_since_baseline(
         return _is_current(known, reading)
     if not _is_current(known, reading):
         return False
-    return not _same_fields(
-        kind, baseline, wanted, _known_before(kind, wanted, baseline)
-    )
+    return not _same_fields(kind, baseline, wanted, _names_in(wanted, baseline))
 
 
 def _is_unchanged(
@@ -307,7 +304,7 @@ def _is_unchanged(
         return False
     if not same(last, baseline.get(kind.changed_at)):
         return False
-    if not _same_fields(kind, seen, baseline, _known_before(kind, wanted, baseline)):
+    if not _same_fields(kind, seen, baseline, _names_in(wanted, baseline)):
         return False
     lacking = _large_field(kind, wanted, baseline)
     fields = differences(kind, lacking, baseline, seen)
@@ -348,8 +345,7 @@ def _unchanged(
         return _without_trace(known, reading, wanted)
     if known.windows.is_exact(seen[known.kind.changed_at], reading):
         return Absent()
-    names = _known_before(known.kind, wanted, known.baseline)
-    known_before = {name: wanted[name] for name in names}
+    known_before = {name: wanted[name] for name in _names_in(wanted, known.baseline)}
     undone = _perhaps_brought_back(known, reading, known_before)
     if undone is not None:
         return undone
@@ -523,7 +519,7 @@ def _is_rounded(
         return False
     if any(parts_of(value) > MOST_ROUNDED for value in wanted.values()):
         return False
-    known_before = _known_before(kind, wanted, baseline)
+    known_before = _names_in(wanted, baseline)
     if not known_before:
         return False
     as_stored = rounded(wanted)
@@ -637,14 +633,8 @@ def _same_fields(
     )
 
 
-def _known_before(
-    kind: WriteKind,
-    wanted: dict[str, Wire],
-    baseline: dict[str, Wire],
-) -> list[str]:
-    """Return the names of the fields sent that *baseline* shows.  A stored state may lack a large graph."""
-    if kind.needs_baseline:
-        return [*wanted]  # it was read, so it lacks only nulls
+def _names_in(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
+    """Return the names of the fields sent that *baseline* has.  A stored state may lack a large graph."""
     return [name for name in wanted if name in baseline]
 
 
