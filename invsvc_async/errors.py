@@ -136,7 +136,7 @@ class InvalidRequestError(InvsvcError, ValueError):
     Arguments violate the specification.  Nothing was sent (in a batch: nothing of that write).
 
     ``problems`` lists all invalid fields, each as ``"<field>: <what is wrong>"``; the message tells the first
-    ten.  A text that ends with a period is the whole message, as of an engine of tasks that makes an error
+    thirty.  A text that ends with a period is the whole message, as of an engine of tasks that makes an error
     again from its text.
     """
 
@@ -160,7 +160,7 @@ class InvalidRequestError(InvsvcError, ValueError):
         super().__init__(f"{lead}{_first_of(self.problems)}. {hint}")
 
 
-_MOST_TOLD = 10  # problems in one message: a graph may have thousands
+_MOST_TOLD = 30  # problems in one message: a graph may have thousands
 
 
 def _first_of(problems: tuple[str, ...]) -> str:

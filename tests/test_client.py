@@ -237,16 +237,16 @@ async def test_base_url_with_a_path_before_the_version():
 
 
 def test_error_of_many_problems():
-    """Its message tells the first ten; all are in ``problems``."""
+    """Its message tells the first thirty; all are in ``problems``."""
     problems = [f"graph.nodes[{number}].type: is required" for number in range(400)]
     error = InvalidRequestError(problems, operation="journeys.update")
     assert len(error.problems) == 400
-    assert "nodes[9].type" in str(error)
-    assert "nodes[10].type" not in str(error)
+    assert "nodes[29].type" in str(error)
+    assert "nodes[30].type" not in str(error)
     assert str(error).endswith(
-        "; and 390 more, all in .problems. Nothing was sent. Correct it and call again."
+        "; and 370 more, all in .problems. Nothing was sent. Correct it and call again."
     )
-    assert "more" not in str(InvalidRequestError(problems[:10]))
+    assert "more" not in str(InvalidRequestError(problems[:30]))
 
 
 def test_error_made_again_from_its_text():
