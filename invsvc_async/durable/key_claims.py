@@ -36,11 +36,16 @@ _AT_ONCE = 256  # entries claimed in one statement
 
 
 class _Asked(NamedTuple):
-    """A wanted claim, and the future for the result; ``None`` if the result is not known."""
+    """
+    A wanted claim, and the future for the result; ``None`` if the result is not known.
+
+    ``ended`` is done once nothing is inserted for it any more, also if nobody awaits the result.
+    """
 
     run: KeyedRun
     entry: Entry
     future: asyncio.Future[Claim | None]
+    ended: asyncio.Future[None]
 
 
 class Claims:
@@ -70,16 +75,18 @@ class Claims:
             JournalError: The journal cannot be used.
         """
         while True:
-            future: asyncio.Future[Claim | None] = (
-                asyncio.get_running_loop().create_future()
-            )
-            self._asked[run.name] = _Asked(run, entry, future)
+            loop = asyncio.get_running_loop()
+            asked = _Asked(run, entry, loop.create_future(), loop.create_future())
+            self._asked[run.name] = asked
             if self._claiming is None or self._claiming.done():
-                self._claiming = asyncio.get_running_loop().create_task(
-                    self._claim_all()
-                )
+                self._claiming = loop.create_task(self._claim_all())
                 self._claiming.add_done_callback(self._fail_claims)
-            claim = await future
+            try:
+                claim = await asked.future
+            except asyncio.CancelledError:
+                # What was inserted for it, or is about to be, is released before the next run of the key.
+                self.ends.wait_for(run.name, asked.ended)
+                raise
             if claim is not None:
                 return claim
             # It was inserted by somebody else while the statement ran; or the lane is lost.
@@ -112,6 +119,7 @@ class Claims:
                 elif not is_asked_again:
                     # The statement failed, or the run was cancelled: nobody goes on with its entry.
                     self.ends.end_run(name, lane, is_unsent=isinstance(found, Claimed))
+                each.ended.set_result(None)
             self._asked_now = {}
 
     def _choose(self) -> None:
@@ -141,6 +149,7 @@ class Claims:
             if not asked.future.done():
                 settle(asked.future, None, _interrupted(claiming))
                 self.ends.end_run(name, asked.run.lane)  # it may have been inserted
+            asked.ended.set_result(None)
 
     async def look(self, name: str, mine: str | None = None) -> Seen | None:
         """Return the entry of a key as it is now; one in the lane of the token *mine* is not held."""

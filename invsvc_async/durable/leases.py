@@ -27,7 +27,6 @@ import json
 import logging
 import os
 import socket
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from math import inf
@@ -185,6 +184,7 @@ class Leases:
         sign = sign or self._sign()
         now = self.clock.now()
         silence = self.store.silence
+        await self._store_left_behind()
         await self._age_signs(now)
         tokens = [lane.token for lane in held.values()]
         script = partial(show, self.name, silence, tokens, sign)
@@ -202,6 +202,17 @@ class Leases:
                 lane.lost = True
                 self.lanes.pop(number, None)
         return self.living
+
+    async def _store_left_behind(self) -> None:
+        """Store what could not be stored as processes ended that used this opening of the store."""
+        left = self.store.left_behind
+        tokens = [*left.tokens]
+        if tokens:
+            await release_lanes(self.store, tokens)
+            left.tokens = [token for token in left.tokens if token not in tokens]
+        for name, status in [*left.ended.items()]:
+            await note_end(self.store, name, status)
+            left.ended.pop(name, None)
 
     def _note_ahead(self, found: Sequence[SignAhead]) -> None:
         """Note since when signs of life in the future are as they were *found* now."""
@@ -279,11 +290,14 @@ class Leases:
             self.lanes.pop(lane.number, None)
 
     async def leave(self) -> None:
-        """Release all lanes; no send may be in flight. If the database fails, others get them later."""
-        with suppress(JournalError):
+        """Release all lanes; no send may be in flight. If the database fails, the next sign of life does."""
+        try:
             async with self.store.hurried():
                 await self.store.idle()
                 await self.give_up([*self.lanes.values()])
+        except JournalError:
+            left = [lane.token for lane in self.lanes.values()]
+            self.store.left_behind.tokens += left
         self.lanes.clear()
 
     async def end(self, status: str | None = None) -> None:
@@ -292,6 +306,8 @@ class Leases:
 
         Other processes then need not wait for its silence to know that it is gone.
         """
-        with suppress(JournalError):
+        try:
             async with self.store.hurried():
                 await note_end(self.store, self.name, status)
+        except JournalError:
+            self.store.left_behind.ended[self.name] = status

@@ -38,9 +38,9 @@ class RunEnds:
         self._waits = waits
         self._is_closing = False
         self._tasks: set[asyncio.Task[object]] = set()
-        # By key, of these tasks: what the next run waits for.  It is `_store_end`; or, if a run was cancelled
-        # while its entry was moved, that move, until the run calls `end_run`: then `_store_end` awaits it.
-        self._unfinished: dict[str, asyncio.Task[Any]] = {}
+        # By key: what the next run waits for.  It is `_store_end`; or, if a run was cancelled while its entry
+        # was inserted or moved, that, until `end_run` is called: then `_store_end` awaits it.
+        self._unfinished: dict[str, asyncio.Future[Any]] = {}
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run *coroutine* beside the runs."""
@@ -74,7 +74,7 @@ class RunEnds:
         lane: Lane,
         entry: Entry | None,
         left: Left | None,
-        earlier: asyncio.Task[object] | None,
+        earlier: asyncio.Future[object] | None,
         *,
         is_unsent: bool,
     ) -> bool:
@@ -98,7 +98,7 @@ class RunEnds:
                     break
             await asyncio.sleep(_AGAIN)
         self._waits.notify(lane.number)
-        has_no_later_end = self._unfinished[name] is asyncio.current_task()
+        has_no_later_end = self._unfinished.get(name) is asyncio.current_task()
         if has_no_later_end:
             del self._unfinished[name]
         return has_verdict
@@ -110,16 +110,20 @@ class RunEnds:
         Raises:
             JournalError: It has not, because the journal cannot store that.
         """
-        if (task := self._unfinished.get(name)) is None:
-            return False
-        await self._waits.while_open(asyncio.wait([task], timeout=_TO_LEAVE))
-        if not task.done():
-            raise JournalError(
-                f"key {key_in(name)!r}: the journal could not store yet how its last run ended. Nothing was "
-                "sent now. Run it again.",
-                is_away=self._store.is_shared,
-            )
-        return bool(task.result())
+        has_verdict = False
+        # What a cancelled run has begun, and then the release of what came of it.
+        while (ended := self._unfinished.get(name)) is not None:
+            await self._waits.while_open(asyncio.wait([ended], timeout=_TO_LEAVE))
+            if not ended.done():
+                raise JournalError(
+                    f"key {key_in(name)!r}: the journal could not store yet how its last run ended. Nothing "
+                    "was sent now. Run it again.",
+                    is_away=self._store.is_shared,
+                )
+            if self._unfinished.get(name) is ended:
+                del self._unfinished[name]
+            has_verdict = bool(ended.result())
+        return has_verdict
 
     async def to_its_end(self, name: str, moving: Coroutine[Any, Any, T]) -> T:
         """Await *moving*; if the wait is cancelled, *moving* goes on, and the end of the run waits for it."""
@@ -127,8 +131,13 @@ class RunEnds:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._unfinished[name] = task
+            self.wait_for(name, task)
             raise
+
+    def wait_for(self, name: str, ended: asyncio.Future[Any]) -> None:
+        """Let the next run of a key wait for *ended*, what a cancelled run has begun, unless it is done."""
+        if not ended.done():
+            self._unfinished[name] = ended
 
     def begin_close(self) -> None:
         """Try nothing again from now on: the journal is about to be closed."""

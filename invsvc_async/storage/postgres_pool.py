@@ -116,7 +116,11 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no t
 
     asyncpg numbers them in each process.  Behind a pooler that gives several processes one session, a name
     could then be that of another process's statement, which would be run instead.
+
+    ``name`` is how ``pg_stat_activity`` calls the session, also behind a pooler.
     """
+
+    name: str = ""
 
     def _get_unique_id(self, prefix: str) -> str:
         return f"__{prefix}_{uuid4().hex}__"
@@ -147,12 +151,16 @@ class Pool:
         self.patience: float = patience
         self.to_open: float = _TO_OPEN
         self._usual_patience: float | None = None  # if it is shorter now
+        self._application = "invsvc"
+        # The names of the connections that were lost in an act: the server may still go on with it.
+        self._lost: set[str] = set()
 
     async def connect(
         self, prepare: Callable[[Connection], Awaitable[None]], **server_settings: str
     ) -> None:
         """Connect, and run *prepare* on a connection, in a transaction; again while the database is away."""
         self._loop = asyncio.get_running_loop()
+        self._application = server_settings.get("application_name", self._application)
         create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         limits = {
             "min_size": 0,
@@ -178,7 +186,9 @@ class Pool:
 
     async def connected(self, connection: Connection) -> None:
         """Prepare a new connection. A subclass may check it, and raise JournalError."""
-        await connection.execute(_DURABLE)
+        connection.name = f"{self._application} {uuid4().hex[:12]}"
+        named = f"SELECT set_config('application_name', '{connection.name}', false)"
+        await connection.execute(f"{_DURABLE}; {named}")
 
     async def aclose(self) -> None:
         """Disconnect; raise ConfigurationError in another event loop, unless its own one is closed."""
@@ -333,15 +343,26 @@ class Pool:
         self._check_loop()
         pool = self._pool
         connection = await _without_frames(pool.acquire(timeout=10.0))
+        name: str = connection.name
         try:
+            if lost := [*self._lost]:
+                await self.until_ended(connection, lost)
+                self._lost.difference_update(lost)
             yield connection
-        except asyncio.CancelledError:
-            # it is lost already, which must not hide what is raised
-            with suppress(asyncpg.InterfaceError):
-                connection.terminate()
+        except BaseException as error:
+            has_ended = isinstance(error, asyncpg.PostgresError)
+            if not has_ended or isinstance(error, AWAY):
+                self._lost.add(name)
+            if isinstance(error, asyncio.CancelledError):
+                # it is lost already, which must not hide what is raised
+                with suppress(asyncpg.InterfaceError):
+                    connection.terminate()
             raise
         finally:
             await pool.release(connection)
+
+    async def until_ended(self, connection: Connection, lost: list[str]) -> None:
+        """Wait for what the server still does for the *lost* connections. A subclass does, where it matters."""
 
     def _check_loop(self) -> None:
         """

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.postgres import PostgresStore
 
 # Operations use what both have: ``run``, ``rows``, ``entries``, ``put``, ``open_in``, ``tell`` and ``hear``,
-# and what a store says of itself: ``how``, ``version``, ``is_shared``, ``silence``, ``commons``.
+# and what a store says of itself: ``how``, ``version``, ``is_shared``, ``silence``, ``commons``,
+# ``left_behind``.
 Store: TypeAlias = "SqliteStore | PostgresStore"
 
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
 from invsvc_async.durable.entry import Entry, LostLaneError, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.store.members import living_members
+from invsvc_async.durable.store.members import LeftBehind, living_members
 from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_database
 from invsvc_async.durable.store.restored import (
     SETTLED,
@@ -51,6 +51,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _LONGEST = 86_400  # s of silence
+_LOOK_AGAIN = 0.1  # s between looks whether the server has ended an act
 _TO_WRITE = 10.0  # s that a write of a client waits for a database that is away
 _RECONNECT = 1.0  # s between tries to listen
 _OF_ANOTHER = "now belongs to another process, or was dropped or reopened. Nothing is sent for it here."
@@ -115,6 +116,7 @@ class PostgresStore(Pool):
         self.schema: str = ""  # once it is open
         self._dialect = dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
+        self.left_behind: LeftBehind = LeftBehind()
         self._pending: list[tuple[Put, asyncio.Future[None]]] = []
         # Those that the current statement stores.  A signal handler may end the task, so this tells what is
         # unanswered.
@@ -273,6 +275,16 @@ class PostgresStore(Pool):
             connection,
             lambda connection: self._dialect.run(connection, self._checked_place()),
         )
+
+    async def until_ended(self, connection: Connection, lost: list[str]) -> None:
+        """
+        Wait until the server has ended what it did for the *lost* connections.
+
+        A statement before that does not see what they are about to commit, and neither does the second try of
+        an act see what its first try does.
+        """
+        while await connection.fetchval(store_sql.MAY_STILL_CHANGE, lost):  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(_LOOK_AGAIN)
 
     async def check_place(self) -> None:
         """

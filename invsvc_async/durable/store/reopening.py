@@ -113,14 +113,15 @@ def reopen_keyed(
     """
     earlier = yield from _reopened_before(tried)
     keyed = yield entry_sql.LOCK_KEYED, (_without(keys, earlier),)
+    # At the end of the order, reopened writes come before the write to their thing that is claimed next,
+    # which must not take itself for next in the order (``key_sql.CLAIM``).  This comes first: a claim then
+    # has its place before theirs, or waits for this transaction.  At old places, reopened writes do not
+    # matter: if the write that was claimed last is applied, that one has overtaken them; if not, no claim is
+    # next.
+    if newest:
+        yield entry_sql.FORGET_NEWEST, (sorted(key for key, _ in keyed),)
     new = yield from _reopen([key for key, _ in keyed], verdicts, newest=newest)
     found = {each.key for each in new.values()}
-    # At the end of the order, reopened writes come before the write to their thing that is claimed next,
-    # which must not take itself for next in the order (``key_sql.CLAIM``).  At old places, reopened writes do
-    # not matter: if the write that was claimed last is applied, that one has overtaken them; if not, no claim
-    # is next.
-    if newest:
-        yield entry_sql.FORGET_NEWEST, (sorted(found),)
     unknown = {key for key, verdict in keyed if verdict == Verdict.UNKNOWN}
     # Those that were UNKNOWN may have been sent, so the next run settles them before it sends.
     yield entry_sql.FREE_REOPENED, (sorted(found & unknown), int(State.SENDING))

@@ -262,6 +262,15 @@ STATUS_OF_OWNER: Final = """
 SELECT l.owner, m.status, m.seen, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
     LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
 """
+# Whether a session with one of these names may still change something.  Its client is gone, but the server
+# ends what it has begun: a commit may wait for a standby, or a statement for a lock.  A read does not matter.
+MAY_STILL_CHANGE: Final = """
+SELECT EXISTS (
+    SELECT 1 FROM pg_stat_activity JOIN unnest($1::text[]) AS lost (name)
+        ON starts_with(application_name, lost.name)
+    WHERE state <> 'idle' AND (state <> 'active' OR backend_xid IS NOT NULL OR wait_event_type = 'Lock')
+)
+"""
 # The last sign of life of a process that has not ended.
 LAST_SIGN: Final = "SELECT seen FROM {s}members WHERE name = $1 AND sends >= 0"
 # An earlier try may have made the lane.
