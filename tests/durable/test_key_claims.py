@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.durable import journal, run_ends
+from invsvc_async.durable import journal, key_claims, run_ends
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.keyed_run import KeyedRun
 from invsvc_async.durable.store import claims as in_store
-from invsvc_async.durable.store.claims import Abandoned, Held, Taken
+from invsvc_async.durable.store.claims import Abandoned, Held, Taken, release
 from invsvc_async.durable.store.conditions import ENDED, FREED, WaitsFor
 from invsvc_async.durable.store.lanes import release_lanes
 from invsvc_async.durable.store.order import Turn
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.statements import key_sql
 from invsvc_async.durable.store.states import Left
+from invsvc_async.storage.postgres_pool import in_transaction
 from tests.batch.conftest import client_of
 from tests.durable.test_restored import SOON
 from tests.durable.writing import create, cut_off, rename
@@ -423,6 +425,52 @@ async def test_order_after_a_write_that_was_made_the_newest(service, shared):
         assert not await claimant("c").claim()
 
 
+class Paused:
+    """A connection that waits before its first statement with *mark*; ``reached`` is set then."""
+
+    def __init__(self, connection, mark):
+        self._connection, self._mark = connection, mark
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    async def fetch(self, text, *values):
+        if self._mark in text:
+            self.reached.set()
+            await self.go_on.wait()
+        return await self._connection.fetch(text, *values)
+
+
+async def test_claim_amid_a_retry_as_the_newest(service, shared):
+    """It is next only if its place is before that of the write that is reopened."""
+    async with order(service, shared) as claimant:
+        first, second, third = claimant("a"), claimant("b"), claimant("c")
+        await first.claim()
+        await first.end("refused")
+        await second.claim()
+        await second.end("applied")
+        store = store_beneath(first.client)
+        reopening = JournalEntries._reopen(["a"], ["refused"], {}, newest=True)
+        async with asyncio.timeout(60), store.lent() as connection:
+            paused = Paused(connection, "newest = NULL")
+            running = asyncio.create_task(
+                in_transaction(
+                    connection, lambda _: store._dialect.run(paused, reopening)
+                )
+            )
+            await paused.reached.wait()
+            assert await third.claim()
+            paused.go_on.set()
+            await running
+        rows = await rows_of(
+            first.client,
+            "SELECT seq FROM {s}entries WHERE key {any 1 text} ORDER BY place",
+            ["a", "b", "c"],
+        )
+        assert [seq for (seq,) in rows] == [second.seq, third.seq, first.seq]
+
+
 @pytest.mark.parametrize("thing", ["/journeys/jrn_1", None])
 async def test_write_is_not_next_where_keys_may_be_missing(service, shared, thing):
     """Nothing is stored as being sent: if the process is killed now, no other one may go on with it."""
@@ -770,3 +818,43 @@ async def test_entry_whose_move_is_done_after_its_run_was_cancelled_is_released(
         async with asyncio.timeout(300):
             assert (await rename(other, "x", "k").outcome()).applied
     assert len(service.ledger.effects("journeys.update")) == 1
+
+
+async def test_key_that_runs_again_while_its_cancelled_claim_is_answered(
+    service, shared, monkeypatch
+):
+    """The next run waits until the entry is released: it is sent once, and not freed while it is."""
+    claimed, answered = asyncio.Event(), asyncio.Event()
+
+    async def claim_slowly(*given):
+        found = await in_store.claim(*given)
+        claimed.set()
+        await answered.wait()
+        return found
+
+    async def release_late(*given, **how):
+        await asyncio.sleep(0.4)  # sleeps: for a run that does not wait for it
+        await release(*given, **how)
+
+    async with asyncio.timeout(60), two(service, shared) as (one, other):
+        await rename(other, "zero", "k0")  # so that a key of the thing is claimed first
+        before = service.arrivals("journeys.update")
+        claims = SimpleNamespace(**{**vars(in_store), "claim": claim_slowly})
+        monkeypatch.setattr(key_claims, "in_store", claims)
+        monkeypatch.setattr(run_ends, "release", release_late)
+        first = asyncio.create_task(rename(one, "A", "k1").outcome())
+        await claimed.wait()
+        behind = asyncio.create_task(rename(one, "B", "k2").outcome())
+        await asyncio.sleep(0.1)  # sleeps: it asks for its claim
+        await cancel(first)
+        service.script("journeys.update", "slow 1.5")
+        again = asyncio.create_task(rename(one, "A", "k1").outcome())
+        await asyncio.sleep(0.1)  # sleeps: it looks at the entry
+        answered.set()
+        await service.arrived("journeys.update", before + 1)
+        await asyncio.sleep(0.5)  # sleeps: for a release that comes late
+        beside = asyncio.create_task(rename(other, "A", "k1").outcome())
+        outcomes = await asyncio.gather(again, beside, behind)
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
+    names = [each.body["name"] for each in service.ledger.effects("journeys.update")]
+    assert names == ["zero", "A", "B"]
