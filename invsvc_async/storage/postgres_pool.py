@@ -362,7 +362,7 @@ class Pool:
             await pool.release(connection)
 
     async def until_ended(self, connection: Connection, lost: list[str]) -> None:
-        """Wait for what the server still does for the *lost* connections. A subclass does, where it matters."""
+        """Wait for what the server still does for *lost* connections, where a subclass has to."""
 
     def _check_loop(self) -> None:
         """

@@ -840,7 +840,9 @@ async def test_key_that_runs_again_while_its_cancelled_claim_is_answered(
         await rename(other, "zero", "k0")  # so that a key of the thing is claimed first
         before = service.arrivals("journeys.update")
         claims = SimpleNamespace(**{**vars(in_store), "claim": claim_slowly})
+        # reaches: the reply of one statement is late, and so is the next statement
         monkeypatch.setattr(key_claims, "in_store", claims)
+        # reaches: the same
         monkeypatch.setattr(run_ends, "release", release_late)
         first = asyncio.create_task(rename(one, "A", "k1").outcome())
         await claimed.wait()

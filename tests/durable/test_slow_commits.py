@@ -130,6 +130,7 @@ async def test_secret_of_a_keyed_create(proxy, service, request):
 @pytest.mark.parametrize("cuts", [True, False], ids=["cut", "no reply"])
 async def test_claim_that_outlasts_its_run(proxy, service, request, monkeypatch, cuts):
     """The run ends with an error; what was claimed is released, so that another process runs the key."""
+    # reaches: a write waits for 10 s
     monkeypatch.setattr(postgres, "_TO_WRITE", 1.0)
     address = at(proxy, "journal", request, silence=600)
     async with (
