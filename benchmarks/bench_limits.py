@@ -163,7 +163,7 @@ async def _company() -> None:
                 for hook in hooks
             ]
             await asyncio.gather(*(write.outcome() for write in writes))
-            counted = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
+            counted = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'invsvc journal %'"
             held, most = (
                 await admin.fetchval(counted),
                 await admin.fetchval("SHOW max_connections"),

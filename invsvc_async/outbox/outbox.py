@@ -450,9 +450,10 @@ class Outbox(Uncopied):
 
     async def drop(self, key: str) -> bool:
         """
-        Delete the unsent write of *key*; return whether there was such a write.
+        Delete the write of *key* if it was not sent, or has a verdict; return whether there was such a write.
 
-        One that may have been sent and has no verdict yet stays: the answer is then False.
+        One that may have been sent and has no verdict yet stays: the answer is then False. With a write, its
+        verdict is deleted, too, also one that nobody has acknowledged.
 
         Raises:
             JournalError: The database stayed away.

@@ -985,7 +985,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         await go_to_another_timeline(store)
         async with connected() as owner:
             await owner.execute(
-                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name LIKE 'invsvc journal %'"
             )
         if knows == "nothing":
             options_of(client).core.server_clock.__init__()

@@ -32,7 +32,7 @@ OUTCOMES = st.sampled_from(
 FRESH = '{"body":{}}'
 BUSY = """
 SELECT 1 FROM pg_stat_activity
-    WHERE application_name = 'invsvc batch' AND state <> 'idle' AND pid <> pg_backend_pid()
+    WHERE application_name LIKE 'invsvc batch %' AND state <> 'idle' AND pid <> pg_backend_pid()
 """
 NUMBERS = count()  # of all stores of these tests
 
