@@ -27,6 +27,7 @@ import json
 import logging
 import os
 import socket
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from math import inf
@@ -184,7 +185,7 @@ class Leases:
         sign = sign or self._sign()
         now = self.clock.now()
         silence = self.store.silence
-        await self._store_left_behind()
+        await self._note_earlier_ends()
         await self._age_signs(now)
         tokens = [lane.token for lane in held.values()]
         script = partial(show, self.name, silence, tokens, sign)
@@ -203,16 +204,17 @@ class Leases:
                 self.lanes.pop(number, None)
         return self.living
 
-    async def _store_left_behind(self) -> None:
-        """Store what could not be stored as processes ended that used this opening of the store."""
-        left = self.store.left_behind
-        tokens = [*left.tokens]
-        if tokens:
-            await release_lanes(self.store, tokens)
-            left.tokens = [token for token in left.tokens if token not in tokens]
-        for name, status in [*left.ended.items()]:
+    async def _note_earlier_ends(self) -> None:
+        """
+        Note the ends of processes that could not note them, because the store was away.
+
+        They have used the same opening of the store.  In a file, what they have would be theirs otherwise:
+        its lock says that all who use it live.
+        """
+        ends = self.store.ends_to_note
+        for name, status in [*ends.items()]:
             await note_end(self.store, name, status)
-            left.ended.pop(name, None)
+            ends.pop(name, None)
 
     def _note_ahead(self, found: Sequence[SignAhead]) -> None:
         """Note since when signs of life in the future are as they were *found* now."""
@@ -290,24 +292,26 @@ class Leases:
             self.lanes.pop(lane.number, None)
 
     async def leave(self) -> None:
-        """Release all lanes; no send may be in flight. If the database fails, the next sign of life does."""
-        try:
+        """
+        Release all lanes; no send may be in flight.
+
+        If the database fails, others get them once the end of this process is noted, or it is silent.
+        """
+        with suppress(JournalError):
             async with self.store.hurried():
                 await self.store.idle()
                 await self.give_up([*self.lanes.values()])
-        except JournalError:
-            left = [lane.token for lane in self.lanes.values()]
-            self.store.left_behind.tokens += left
         self.lanes.clear()
 
     async def end(self, status: str | None = None) -> None:
         """
         Note in the store the end of this process, and its last *status*.
 
-        Other processes then need not wait for its silence to know that it is gone.
+        Other processes then need not wait for its silence to know that it is gone.  If the database fails,
+        the next sign of life of this opening of the store notes it.
         """
         try:
             async with self.store.hurried():
                 await note_end(self.store, self.name, status)
         except JournalError:
-            self.store.left_behind.ended[self.name] = status
+            self.store.ends_to_note[self.name] = status

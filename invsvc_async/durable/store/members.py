@@ -69,20 +69,6 @@ class Sign(NamedTuple):
     status: str | None = None
 
 
-class LeftBehind:
-    """
-    What processes could not store as they ended, because the store was away: the next sign of life does.
-
-    Of a file it must be in the same opening: its lock says that all of them live.
-
-    ``tokens`` are those on lanes that were not released, ``ended`` the last status of each process by name.
-    """
-
-    def __init__(self) -> None:
-        self.tokens: list[str] = []
-        self.ended: dict[str, str | None] = {}
-
-
 def member_of(token: str) -> str:
     """Return the name of the process that has set *token*."""
     return token.partition(".")[0]

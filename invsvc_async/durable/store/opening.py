@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Operations use what both have: ``run``, ``rows``, ``entries``, ``put``, ``open_in``, ``tell`` and ``hear``,
 # and what a store says of itself: ``how``, ``version``, ``is_shared``, ``silence``, ``commons``,
-# ``left_behind``.
+# ``ends_to_note``.
 Store: TypeAlias = "SqliteStore | PostgresStore"
 
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
 from invsvc_async.durable.entry import Entry, LostLaneError, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.store.members import LeftBehind, living_members
+from invsvc_async.durable.store.members import living_members
 from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_database
 from invsvc_async.durable.store.restored import (
     SETTLED,
@@ -116,7 +116,8 @@ class PostgresStore(Pool):
         self.schema: str = ""  # once it is open
         self._dialect = dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
-        self.left_behind: LeftBehind = LeftBehind()
+        # Ends of processes that could not be noted: by name, their last status.
+        self.ends_to_note: dict[str, str | None] = {}
         self._pending: list[tuple[Put, asyncio.Future[None]]] = []
         # Those that the current statement stores.  A signal handler may end the task, so this tells what is
         # unanswered.

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 from invsvc_async.concurrency.cancellation import finished
 from invsvc_async.durable.entry import LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.store.members import LeftBehind
 from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_file
 from invsvc_async.durable.store.restored import Epoch, fact
 from invsvc_async.durable.store.statements import entry_sql, store_sql
@@ -104,7 +103,8 @@ class SqliteStore:
         self.version: int = 0  # of its tables, once it is open
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
-        self.left_behind: LeftBehind = LeftBehind()
+        # Ends of processes that could not be noted: by name, their last status.
+        self.ends_to_note: dict[str, str | None] = {}
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
         # Something else than puts has changed the file, such as a claim of a key, which may store an entry as
