@@ -268,7 +268,8 @@ MAY_STILL_CHANGE: Final = """
 SELECT EXISTS (
     SELECT 1 FROM pg_stat_activity JOIN unnest($1::text[]) AS lost (name)
         ON starts_with(application_name, lost.name)
-    WHERE state <> 'idle' AND (state <> 'active' OR backend_xid IS NOT NULL OR wait_event_type = 'Lock')
+    WHERE state LIKE 'idle in transaction%'
+        OR state = 'active' AND (backend_xid IS NOT NULL OR wait_event_type = 'Lock')
 )
 """
 # The last sign of life of a process that has not ended.
