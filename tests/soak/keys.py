@@ -1,6 +1,8 @@
 """
 Let processes race for the same keys, kill and stop them, lose answers, and compare their verdicts with the ledger.
 
+Now and then commits wait for a standby that is away, and most connections are cut meanwhile.
+
     python -m tests.soak.keys [KEYS [PROCESSES [SEED [SEEDS]]]]
 
 Each process runs every key's write until it has a final verdict, and is cancelled now and then in the middle.
@@ -27,14 +29,16 @@ from invsvc_async.durable.entry import State
 from invsvc_async.simulator import Faults, Simulator
 from tests.soak.reasons import BeingSent, Things, plain_of, told_in
 from tests.support.children import Crew
-from tests.support.database import connected, database, schema_of
-from tests.support.waiting import until
+from tests.support.database import connected, schema_of
+from tests.support.slow_commits import set_standby, slow_commits
+from tests.support.waiting import cancel, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from invsvc_async.conformance.reasons import Told
     from invsvc_async.simulator import Entry
+    from tests.support.slow_commits import SlowCommits
 
 FAULTS = Faults(rate=0.08, reads=0.02, late_up_to=0.15, hang=0.3)
 POLICY = ReconcilePolicy(
@@ -43,6 +47,7 @@ POLICY = ReconcilePolicy(
 JOURNEYS, HOOKS = 120, 8
 CREATES = 12  # every so many keys: a list shows 100 webhooks at most
 FINAL = ("applied", "superseded")
+UNTELLABLE = ("changed since", "not visible")
 TOLD = ("applied", "not applied", "refused", "unknown")
 HEAD = (
     "seed", "keys", "kills", "stops", "requests that arrived", *(f"told {each}" for each in TOLD),
@@ -50,6 +55,12 @@ HEAD = (
 )  # fmt: skip
 AT_ONCE = 16
 MOST_HITS = 60
+BETWEEN = (1.0, 5.0)  # s between two outages of the standby
+SHORT, LONG = (
+    1.0,
+    12.0,
+)  # s that one lasts at most; the long ones outlast the patience of a write
+CUT = 0.8  # of them cut the connections
 TRIES = 3
 # What the database itself says of the writes that may have left, also of a process that was killed or stopped then.
 NOTE = """
@@ -108,8 +119,9 @@ async def race(
                 json.dumps([number, plain_of(outcome, asked=asked)]),
                 flush=True,
             )
-            # Of a webhook that a later write has changed, no read can tell any more.
-            untellable[number] += outcome.evidence.cause == "changed since"
+            # No read can tell any more of a webhook that a later write has changed, nor of a name that the
+            # service may have made of the one sent.
+            untellable[number] += outcome.evidence.cause in UNTELLABLE
             over = (
                 outcome.evidence.cause in ("overtaken", "perhaps overtaken")
                 or untellable[number] > TRIES
@@ -167,8 +179,11 @@ async def run(
                 said[number].append(told_in(what))
 
     name = f"race{seed}_{time.time_ns() % 10**9}"
-    journal = database().at(journal=name, silence=1)
-    async with Simulator(seed=seed, faults=FAULTS, latency=0.005) as service:
+    async with (
+        slow_commits() as proxy,
+        Simulator(seed=seed, faults=FAULTS, latency=0.005) as service,
+    ):
+        journal = f"{proxy.address}&journal={name}&silence=1"
         journeys = ",".join(service.seed_journey().id for _ in range(JOURNEYS))
         things = (
             f"{journeys} {','.join(service.seed_webhook().id for _ in range(HOOKS))}"
@@ -191,10 +206,13 @@ async def run(
         hits: list[asyncio.Task[None]] = []
         async with crew:
             await _note_sends(name)
+            away = asyncio.create_task(_standby_away(proxy, chance))
             while not crew.is_done and time.monotonic() < begun + patience:
                 await asyncio.sleep(every)
                 if len(hits) < MOST_HITS:
                     hits.append(asyncio.create_task(crew.hit()))
+            await cancel(away)
+            await proxy.let_go()
             await asyncio.gather(*hits)
         await service.settled()
         shelves = journeys.split(","), things.partition(" ")[2].split(",")
@@ -214,6 +232,19 @@ async def run(
         kills=crew.kills, stops=crew.stops, sends=sends, seconds=time.monotonic() - begun, verdicts=counts,
         twice=twice, wrong=wrong,
     )  # fmt: skip
+
+
+async def _standby_away(proxy: SlowCommits, chance: random.Random) -> None:
+    """Let commits wait for a standby now and then, and cut the connections meanwhile, or not."""
+    while True:
+        await asyncio.sleep(chance.uniform(*BETWEEN))
+        await set_standby("absent")
+        await asyncio.sleep(chance.uniform(0.05, 0.4))
+        if chance.random() < CUT:
+            proxy.break_off()
+        longest = LONG if chance.random() < 0.15 else SHORT
+        await asyncio.sleep(chance.uniform(0.0, longest))
+        await proxy.let_go()
 
 
 async def _note_sends(journal: str) -> None:

@@ -67,11 +67,17 @@ class DatabaseProxy:
         """End all connections and take no more: the database is gone."""
         if self._server is not None:
             self._server.close()
+        self.break_off()
+
+    def break_off(self) -> None:
+        """End all present connections."""
         for task in self._carrying:
             if task is not None:
                 task.cancel()
         for end in self._ends:
             end.transport.abort()
+        self._carrying.clear()
+        self._ends.clear()
 
     async def _take(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
-async def _set_standby(name: str) -> None:
+async def set_standby(name: str) -> None:
+    """Let all commits wait for the standby *name*, which there is none of; ``""``: for nothing."""
     async with connected() as admin:
         await admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
         await admin.execute("SELECT pg_reload_conf()")
@@ -52,7 +53,7 @@ class SlowCommits(DatabaseProxy):
 
     async def let_go(self) -> None:
         """Let the server end its commits."""
-        await _set_standby("")
+        await set_standby("")
 
     async def _take(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -69,7 +70,7 @@ class SlowCommits(DatabaseProxy):
             if self._mark is None or not is_marked or self._until not in piece:
                 return True
             self._mark = None
-            await _set_standby("absent")
+            await set_standby("absent")
             its_writer.write(piece)
             async with connected() as admin:
 
