@@ -146,9 +146,13 @@ class Claims:
         self._asked = {}
         self._claiming = None
         for name, asked in unanswered.items():
-            if not asked.future.done():
-                settle(asked.future, None, _interrupted(claiming))
+            if asked.ended.done():
+                continue
+            is_awaited = not asked.future.done()
+            if is_awaited or asked.future.cancelled():
                 self.ends.end_run(name, asked.run.lane)  # it may have been inserted
+            if is_awaited:
+                settle(asked.future, None, _interrupted(claiming))
             asked.ended.set_result(None)
 
     async def look(self, name: str, mine: str | None = None) -> Seen | None:
