@@ -135,7 +135,7 @@ class RunEnds:
             raise
 
     def wait_for(self, name: str, ended: asyncio.Future[Any]) -> None:
-        """Let the next run of a key wait for *ended*, what a cancelled run has begun, unless it is done."""
+        """Make the next run of a key wait for *ended*, begun by a cancelled run, unless that is done."""
         if not ended.done():
             self._unfinished[name] = ended
 

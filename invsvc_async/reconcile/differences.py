@@ -14,8 +14,6 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-import msgspec
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 # A member of a stored state: the digests of the large fields that it leaves out, by their names.
 LEFT_OUT: Final = "digests of fields left out"
-_encode: Final = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 _MOST_FIELDS: Final = 5  # that are told
 _LONGEST_VALUE: Final = 60  # characters of a value that is told
 _LOGIN: Final = re.compile(r"//[^/@\s]*@")  # user and password in a URL
@@ -180,13 +177,12 @@ def is_part(fields: Iterable[Field]) -> bool:
 
 def digest(wanted: Iterable[str], seen: Mapping[str, Wire]) -> str:
     """Return a text that is the same for two states if each field of *wanted* shows the same in both."""
-    shown = {name: seen.get(name) for name in sorted(wanted)}
-    return blake2b(_json(shown).encode(), digest_size=16).hexdigest()
+    return digest_of({name: seen.get(name) for name in wanted})
 
 
 def digest_of(value: Wire) -> str:
     """Return a text that is the same for equal values.  It may be another one for 1 and 1.0."""
-    return blake2b(_encode(value), digest_size=16).hexdigest()
+    return blake2b(_json(value).encode(), digest_size=16).hexdigest()
 
 
 def _json(value: Wire) -> str:

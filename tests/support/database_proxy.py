@@ -12,7 +12,7 @@ from tests.support.door import carry
 from tests.support.kept_port import KeptPort
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
 _READY = b"Z\0\0\0\5"  # the end of a reply: it was done
 
@@ -79,13 +79,20 @@ class DatabaseProxy:
         self._carrying.clear()
         self._ends.clear()
 
+    async def _connected(
+        self, writer: asyncio.StreamWriter
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the database for the application behind *writer*."""
+        self._carrying.add(asyncio.current_task())
+        its_reader, its_writer = await asyncio.open_unix_connection(self._socket)
+        self._ends |= {writer, its_writer}
+        return its_reader, its_writer
+
     async def _take(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Relay one connection, until an answer on it is lost."""
-        self._carrying.add(asyncio.current_task())
-        its_reader, its_writer = await asyncio.open_unix_connection(self._socket)
-        self._ends |= {writer, its_writer}
+        its_reader, its_writer = await self._connected(writer)
         losing = asking = False
         speaks = self._speaks  # of this connection: a silent one stays silent
 
@@ -109,10 +116,13 @@ class DatabaseProxy:
                 its_writer.transport.abort()
             return not losing
 
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(
-                carry(reader, its_writer, asked), carry(its_reader, writer, replied)
-            )
+        await both(carry(reader, its_writer, asked), carry(its_reader, writer, replied))
+
+
+async def both(*ways: Coroutine[None, None, None]) -> None:
+    """Carry both *ways* of a connection, until it ends or is cut."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.gather(*ways)
 
 
 @asynccontextmanager

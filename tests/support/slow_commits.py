@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from tests.support.database import connected
-from tests.support.database_proxy import DatabaseProxy
+from tests.support.database_proxy import DatabaseProxy, both
 from tests.support.door import carry
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator
 
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -58,9 +58,7 @@ class SlowCommits(DatabaseProxy):
     async def _take(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._carrying.add(asyncio.current_task())
-        its_reader, its_writer = await asyncio.open_unix_connection(self._socket)
-        self._ends |= {writer, its_writer}
+        its_reader, its_writer = await self._connected(writer)
         is_marked = False
 
         async def asked(piece: bytes) -> bool:
@@ -84,10 +82,7 @@ class SlowCommits(DatabaseProxy):
                 its_writer.transport.abort()
             return False
 
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(
-                carry(reader, its_writer, asked), carry(its_reader, writer)
-            )
+        await both(carry(reader, its_writer, asked), carry(its_reader, writer))
 
 
 @asynccontextmanager
