@@ -173,10 +173,11 @@ async def test_no_connection_and_no_value_while_the_database_is_away(service):
             collected = Collected(client)
             await create(client, "k")
             await collected.until(open=("journal", 0))
-            store_beneath(client).patience = 0.3
+            usual, store_beneath(client).patience = store_beneath(client).patience, 0.3
             proxy.cut()
             await until_no(collected.are_of_a_store)
             await proxy.open()
+            store_beneath(client).patience = usual
             await collected.until(open=("journal", 0))
 
 

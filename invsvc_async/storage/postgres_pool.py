@@ -106,7 +106,8 @@ _ANSWER = 30.0  # s to wait for an answer before the connection is dropped
 # locks for as long. The server ends its session instead, and the process runs the transaction again.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'"
 _TO_LEAVE = 2.0  # s for the last statements of a run that was stopped
-_AT_THE_END = 0.5  # s of patience once those were not answered
+_AT_THE_END = 0.5  # s for further ones once those were not answered
+_TO_CLOSE = 5.0  # s to disconnect
 _PAUSE = 0.2  # s between tries
 
 
@@ -150,7 +151,8 @@ class Pool:
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the pool
         self.patience: float = patience
         self.to_open: float = _TO_OPEN
-        self._usual_patience: float | None = None  # if it is shorter now
+        # The last statements of a run were not answered in time, and nothing has been since.
+        self._has_hurried_in_vain = False
         self._application = "invsvc"
         # The names of the connections that were lost in an act: the server may still go on with it.
         self._lost: set[str] = set()
@@ -190,6 +192,14 @@ class Pool:
         named = f"SELECT set_config('application_name', '{connection.name}', false)"
         await connection.execute(f"{_DURABLE}; {named}")
 
+    def last_wait(self, usual: float) -> float:
+        """
+        Return how long the end of a run, or the close, waits for statements, in seconds.
+
+        That is *usual*, unless statements of such an end were not answered just now.
+        """
+        return _AT_THE_END if self._has_hurried_in_vain else usual
+
     async def aclose(self) -> None:
         """Disconnect; raise ConfigurationError in another event loop, unless its own one is closed."""
         has_open_loop = self._loop is not None and not self._loop.is_closed()
@@ -198,7 +208,9 @@ class Pool:
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
-                async with asyncio.timeout(min(self.patience, 5.0)):
+                async with asyncio.timeout(
+                    self.last_wait(min(self.patience, _TO_CLOSE))
+                ):
                     await pool.close()
             except AWAY:
                 pool.terminate()
@@ -247,8 +259,7 @@ class Pool:
             except failures as error:
                 failed = without_frames(error)  # those of asyncpg show the password
             else:
-                if self._usual_patience is not None:
-                    self.patience, self._usual_patience = self._usual_patience, None
+                self._has_hurried_in_vain = False
                 return result
             raise_if_cancelled(cancelled)  # asyncpg may raise an error in place of it
             if isinstance(failed, JournalError):
@@ -318,17 +329,19 @@ class Pool:
     @asynccontextmanager
     async def hurried(self) -> AsyncGenerator[None]:
         """
-        Wait only briefly for statements in the block; after a failure also later, until a statement succeeds.
+        Wait only briefly for the statements of the block, the last ones of a run that ends.
+
+        After a failure, later blocks and the close wait even less, until a statement succeeds. Other
+        statements have their usual time: a distant database may need longer to connect.
 
         Raises:
             JournalError: The time was too short.
         """
         try:
-            async with asyncio.timeout(_TO_LEAVE):
+            async with asyncio.timeout(self.last_wait(_TO_LEAVE)):
                 yield
         except (JournalError, TimeoutError, asyncio.CancelledError) as error:
-            if self._usual_patience is None:
-                self._usual_patience, self.patience = self.patience, _AT_THE_END
+            self._has_hurried_in_vain = True
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise JournalError(f"{self._name} {'. '.join(_AWAY)}") from without_frames(

@@ -846,10 +846,11 @@ async def test_verdict_that_the_database_gets_late(service, request, monkeypatch
             service, journal=journal, timeout=SOON, on_attempt=cut
         ) as client:
             assert await client.outcome_of("k") is None  # it is open
-            store_beneath(client).patience = 0.5
+            usual, store_beneath(client).patience = store_beneath(client).patience, 0.5
             with pytest.raises(JournalError, match="could not be stored"):
                 await create(client)
             await proxy.open()
+            store_beneath(client).patience = usual
             again = await create(client).outcome()
         async with client_of(service, journal=journal) as client:
             assert (await create(client).outcome()).applied

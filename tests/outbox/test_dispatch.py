@@ -448,12 +448,12 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
         ):
             # from now on it has its lanes, and nothing to read
             await ended(outbox, update(client, service))
-            store_beneath(outbox).patience = 0.1
+            usual, store_beneath(outbox).patience = store_beneath(outbox).patience, 0.1
             proxy.cut()
             # whichever notices first: a sign of life, or a read
             await until(lambda: "nothing is sent" in caplog.text.lower())
             await proxy.open()
-            store_beneath(outbox).patience = 30.0
+            store_beneath(outbox).patience = usual
             assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
 
 

@@ -159,9 +159,10 @@ async def test_forced_retry_and_a_transaction_that_is_open(
 async def test_forced_retry_and_a_transaction_that_does_not_end(open_transaction):
     """It does not wait for ever, and changes nothing."""
     outbox, older, _, transaction, _ = open_transaction
-    store_beneath(outbox).patience = 0.5
+    usual, store_beneath(outbox).patience = store_beneath(outbox).patience, 0.5
     with pytest.raises(JournalError, match=r"Another transaction .* application"):
         await outbox_entries(outbox).do_again([older], newest=True)
+    store_beneath(outbox).patience = usual
     await transaction.rollback()
     assert (await outbox.get(older)).verdict is Verdict.REFUSED
     assert await outbox_entries(outbox).do_again([older], newest=True) == [older]

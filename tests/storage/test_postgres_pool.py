@@ -82,28 +82,32 @@ async def test_pool_in_another_event_loop(pool):
     assert same == session
 
 
-async def test_hurry_of_another_task(pool, monkeypatch):
-    """What others wait for is tried as long as before; after a failure too, once the database answers."""
-    monkeypatch.setattr(postgres_pool, "_AT_THE_END", 30.0)
-    pool.patience, is_away = 90.0, asyncio.Event()
+async def test_hurry_in_vain(pool, monkeypatch):
+    """Later hurries and the close are brief then, and other statements have as long as before."""
+    monkeypatch.setattr(postgres_pool, "_TO_LEAVE", 0.01)
+    monkeypatch.setattr(postgres_pool, "_AT_THE_END", 0.02)
+    monkeypatch.setattr(postgres_pool, "_PAUSE", 0.0)
+    tries = []
 
     async def act(_):
-        if not is_away.is_set():
-            is_away.set()
+        await asyncio.sleep(0.1)  # sleeps: a distant server, which takes longer
+        tries.append(pool.last_wait(90.0))
+        if len(tries) == 1:
             raise ConnectionResetError
         return "done"
 
-    async with pool.hurried():
-        assert pool.patience == 90.0
-    assert pool.patience == 90.0
-    monkeypatch.setattr(postgres_pool, "_TO_LEAVE", 0.01)
+    assert pool.last_wait(90.0) == 90.0
     for _ in range(2):
         with pytest.raises(JournalError, match="is away"):
             async with pool.hurried():
                 await asyncio.Event().wait()
-        assert pool.patience == 30.0
+        assert pool.last_wait(90.0) == 0.02
     assert await pool.steadily(act) == "done"
-    assert pool.patience == 90.0
+    assert tries == [0.02, 0.02]
+    assert pool.last_wait(90.0) == 90.0
+    async with pool.hurried():
+        pass
+    assert pool.last_wait(90.0) == 90.0
 
 
 async def test_deadlock_that_the_server_ends(pool, other):
