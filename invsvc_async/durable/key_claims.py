@@ -118,7 +118,8 @@ class Claims:
                     _answer(each, found, lane)
                 elif not is_asked_again:
                     # The statement failed, or the run was cancelled: nobody goes on with its entry.
-                    self.ends.end_run(name, lane, is_unsent=isinstance(found, Claimed))
+                    # What the statement has inserted for it, if its reply was lost, was not sent.
+                    self.ends.end_run(name, lane, unsent=each.entry.intent)
                 each.ended.set_result(None)
             self._asked_now = {}
 
@@ -150,7 +151,8 @@ class Claims:
                 continue
             is_awaited = not asked.future.done()
             if is_awaited or asked.future.cancelled():
-                self.ends.end_run(name, asked.run.lane)  # it may have been inserted
+                # It may have been inserted.
+                self.ends.end_run(name, asked.run.lane, unsent=asked.entry.intent)
             if is_awaited:
                 settle(asked.future, None, _interrupted(claiming))
             asked.ended.set_result(None)

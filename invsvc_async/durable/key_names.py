@@ -44,7 +44,8 @@ class Namespaces:
 
     Where its token says of which team the credential is, writes with and without the name of that team have
     one namespace.  An older version of the package gave them two: then each key stays where it is, and new
-    ones are where that version looks for them.
+    ones are where that version looks for them.  In a journal that has both, the first run of a new key notes
+    in which of the two the key is, so that runs under both names at a time are runs of one write.
     """
 
     def __init__(
@@ -66,9 +67,13 @@ class Namespaces:
         key: str,
         team: str | None,
         core: ClientCore,
+        *,
+        is_run: bool = False,
     ) -> str:
         """
         Return the key of the entry of *key*, which begins with its namespace.
+
+        *is_run* is whether a run of the key begins, which may make the entry.
 
         Raises:
             ConfigurationError: Nothing shows that the credential is of the data mode of the keys there.
@@ -78,9 +83,24 @@ class Namespaces:
             self._warn_of_two_names(team, core)
             self._known[team] = found
         place, other = self._known[team]
-        if other is not None and await is_there(self._store, f"{other} {key}"):
-            place = other
+        if other is not None:
+            place = await self._one_of(place, other, key, is_run=is_run)
         return f"{place} {key}"
+
+    async def _one_of(self, place: str, other: str, key: str, *, is_run: bool) -> str:
+        """
+        Return in which of two namespaces *key* is.
+
+        One without an entry is in *place*, unless a run of it has noted *other*.
+        """
+        for each in (place, other):
+            if await is_there(self._store, f"{each} {key}"):
+                return each
+        if not is_run:
+            return place
+        pair = " ".join(sorted((place, other)))
+        digest = blake2b(f"{pair} {key}".encode(), digest_size=16).hexdigest()
+        return await self._facts.get(f"namespace of {digest}", place) or place
 
     async def _places(
         self, team: str | None, core: ClientCore

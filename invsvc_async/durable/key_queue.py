@@ -124,7 +124,8 @@ class Queue:
     async def _close_lines(self, run: KeyedRun, thing: str) -> None:
         """Close the line of *thing* as long as UNKNOWN writes to it may have an effect."""
         not_closed_yet = self._unknown.fresh(
-            await unknown_beside(self._store, thing, run.seq)
+            await unknown_beside(self._store, thing, run.seq),
+            run.options.core.clock.now(),
         )
         for some in slices(not_closed_yet, MOST):
             unknown = await entries_at(self._store, some)
@@ -168,8 +169,10 @@ class Queue:
             settled = await self._left.settle(entry.key, run.options)
             # A create may have to wait for another one, which comes later: so does this run.
             return run.creates and settled is None
+        if not await self._is_free(run, entry):
+            return False
         # It is not known here whether its process has ended, so what was sent may arrive for all of its
-        # windows.  The entry stays as it is, and `begin` is told not to wait for it.
+        # windows.  `begin` is told not to wait for it.
         intent = await self._stored.intent_in(entry)
         close_line(run.options.core, entry.thing or "", intent, sender_gone=False)
         run.passed.append(entry.seq)
@@ -189,7 +192,15 @@ class Queue:
         if may_be_sent_yet and asyncio.get_running_loop().time() < until:
             await self._claims.waits.while_open(asyncio.sleep(_LOOK))
             return False
+        return await self._is_free(run, entry)
+
+    async def _is_free(self, run: KeyedRun, entry: Entry) -> bool:
+        """
+        Move *entry*, which is to be passed over, to where any run may take it, unless it is there.
+
+        Its process may only be frozen or cut off: then it has lost the entry, and finds that it is overtaken
+        before it sends, or sends again. Return ``False`` if it lives again, or the entry was changed.
+        """
         if entry.lane in (FREED, ENDED):
             return True
-        # Its process may only be frozen: it has to see that it is overtaken before it sends.
         return await self._claims.free(entry, run.lane)

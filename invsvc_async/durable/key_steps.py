@@ -113,6 +113,7 @@ class KeySteps:
         # Whether this run has met another one of its write: then it returns that one's verdict, whatever that
         # is.  It has met the last run in this process if the verdict of that was still to be stored.
         awaited = await self.claims.ends.until_stored(name)
+        may_have_arrived = False  # what earlier passes have sent
         has_entry = awaited or spec.resumes is not None
         seen = await self._look(spec, name) if has_entry else None
         step: Driver[Any] | Seen | None
@@ -124,12 +125,15 @@ class KeySteps:
                 if seen is None and not awaited:  # by far the most
                     step = await self._claim_and_send(run, spec)
                 else:
+                    if seen is None:
+                        raise _forgotten(spec, may_have_arrived=may_have_arrived)
                     step = await self._step(run, spec, seen, awaited=awaited)
             except LostLaneError:
                 run.lose_entry()
                 step = None
             finally:
                 run.let_go()
+            may_have_arrived = may_have_arrived or run.may_have_arrived
             if isinstance(step, Driver):
                 runs.digest = run.digest
                 return step
@@ -142,7 +146,7 @@ class KeySteps:
         self,
         run: KeyedRun,
         spec: WriteSpec,
-        seen: Seen | None,
+        seen: Seen,
         *,
         awaited: bool,
     ) -> Driver[Any] | Seen | None:
@@ -152,15 +156,10 @@ class KeySteps:
         Return the run that has the outcome; or the entry that is there instead, as it was seen meanwhile;
         ``None`` if it has to be looked at.  *awaited* is whether the verdict of another run counts.
         """
-        if seen is not None:
-            # What is claimed is the entry that is there, so the next start for the thing may claim its own.
-            run.let_next_start()
-            _check_entry(run, spec, seen.entry)
+        # What is claimed is the entry that is there, so the next start for the thing may claim its own.
+        run.let_next_start()
+        _check_entry(run, spec, seen.entry)
         match seen:
-            case None:
-                raise JournalError(
-                    f"key {spec.key!r}: it was forgotten while its verdict was awaited. Nothing was sent now."
-                )
             case Finished() as done if awaited or done.entry.verdict in _FINAL:
                 return replay(spec, await self.stored.outcome_of(done))
             case Finished() as done:
@@ -344,6 +343,19 @@ def _check_entry(
         if conflict is not None:
             raise conflict_error(spec, conflict)
     run.digest = entry.digest
+
+
+def _forgotten(spec: WriteSpec, *, may_have_arrived: bool) -> JournalError:
+    """Return the error for a key that was forgotten while the verdict of its write was awaited."""
+    told = "Nothing was sent now."
+    if may_have_arrived:
+        told = (
+            "This run has sent it, so it may have been applied. Look whether it was before you run it again, "
+            "which would send it again."
+        )
+    return JournalError(
+        f"key {spec.key!r}: it was forgotten while its verdict was awaited. {told}"
+    )
 
 
 def _has_met_another(run: KeyedRun, seen: Seen | None) -> bool:

@@ -7,6 +7,7 @@ of the run has not come, passes through the driver as :class:`KeyTakenError`; ``
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.key_starts import KeyStart
     from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.store.claims import Claim
+    from invsvc_async.durable.store.states import Left
     from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.client_core import ClientOptions
@@ -100,6 +102,7 @@ class KeyedRun(msgspec.Struct, eq=False):
     passed: list[int] = msgspec.field(default_factory=list)
     sent: Packed | None = None
     sent_before: tuple[Sent, ...] = ()  # by earlier runs, without an effect
+    may_have_arrived: bool = False  # a request of this run may have been sent
     is_over: bool = False
     overtaken: bool = False
     outcome: AnyOutcome | None = None
@@ -195,6 +198,7 @@ class KeyedRun(msgspec.Struct, eq=False):
             self.has_to_wait = not self.is_next
         if self.has_to_wait:
             raise KeyTakenError(NotNext())
+        self.may_have_arrived = True
         return self.lane.until
 
     async def claim(self, entry: Entry) -> Claim:
@@ -269,9 +273,12 @@ class KeyedRun(msgspec.Struct, eq=False):
             await self.lane.put(entry, left)
         except LostLaneError:
             raise
+        except asyncio.CancelledError:
+            # It is about to be stored: what the run has got so far must not be stored over it.
+            self._end_with(entry, left)
+            raise
         except JournalError as error:
-            self.is_over = True
-            self.claims.ends.end_run(self.name, self.lane, entry, left)
+            self._end_with(entry, left)
             raise JournalError(
                 f"{outcome.started_as.operation} ({key_in(self.name)}): its verdict, {outcome.verdict}, "
                 f"could not be stored: {error} Run it again under the same key.",
@@ -280,6 +287,11 @@ class KeyedRun(msgspec.Struct, eq=False):
         self.outcome = outcome
         self.lane.leases.done += 1
         self.claims.waits.notify(self.lane.number)
+
+    def _end_with(self, entry: Entry, left: Left | None) -> None:
+        """End the run before the next one of its key; *entry*, its verdict, is stored until it is stored."""
+        self.is_over = True
+        self.claims.ends.end_run(self.name, self.lane, entry, left)
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Store how far the run got, and release the entry; a run that has to wait keeps its entry."""

@@ -125,9 +125,9 @@ class Keys:
             partial(self._in_order_of_starts, spec)
         )
 
-    async def _name(self, key: str, team: str | None) -> str:
+    async def _name(self, key: str, team: str | None, *, is_run: bool = False) -> str:
         await self._life.open()
-        return await self._names.name(key, team, self.core)
+        return await self._names.name(key, team, self.core, is_run=is_run)
 
     async def outcome_of(self, key: str, team: str | None) -> AnyOutcome | None:
         """Return the stored outcome under *key*, or ``None`` if there is none."""
@@ -257,7 +257,7 @@ class Keys:
     ) -> Driver[Any]:
         """Run the write to *thing*, or return the outcome of a run in this process that ended meanwhile."""
         called = self.core.clock.now()
-        name = await self._name(spec.key or "", spec.team)
+        name = await self._name(spec.key or "", spec.team, is_run=True)
         with self._runs.of(name) as runs:
             before = runs.last
             may_have_to_wait = runs.many > 1 or spec.options.core.under_way.closed

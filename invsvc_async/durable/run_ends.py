@@ -56,16 +56,16 @@ class RunEnds:
         entry: Entry | None = None,
         left: Left | None = None,
         *,
-        is_unsent: bool = False,
+        unsent: str | None = None,
     ) -> None:
         """
         End a run of a key before the next run in this process: store *entry*, and release it if open.
 
-        One that *is_unsent*, although it was inserted as one that is being sent, is released as TO DO.
+        One with the intent *unsent* was inserted as one that is being sent, and was not: it becomes TO DO.
         """
         earlier = self._unfinished.get(name)
         self._unfinished[name] = self.start(
-            self._store_end(name, lane, entry, left, earlier, is_unsent=is_unsent)
+            self._store_end(name, lane, entry, left, earlier, unsent)
         )
 
     async def _store_end(
@@ -75,8 +75,7 @@ class RunEnds:
         entry: Entry | None,
         left: Left | None,
         earlier: asyncio.Future[object] | None,
-        *,
-        is_unsent: bool,
+        unsent: str | None,
     ) -> bool:
         """Do what :meth:`end_run` says, until it is done; return whether there was a verdict."""
         has_verdict = entry is not None and entry.state is State.DONE
@@ -87,7 +86,7 @@ class RunEnds:
                 if entry is not None:
                     await lane.put(entry, left)
                 if not has_verdict:
-                    await release(self._store, name, lane, is_unsent=is_unsent)
+                    await release(self._store, name, lane, unsent)
                 break
             except LostLaneError:  # another process has the entry, and ends it
                 break
@@ -138,6 +137,7 @@ class RunEnds:
         """Make the next run of a key wait for *ended*, begun by a cancelled run, unless that is done."""
         if not ended.done():
             self._unfinished[name] = ended
+            ended.add_done_callback(_note_error)
 
     def begin_close(self) -> None:
         """Try nothing again from now on: the journal is about to be closed."""
@@ -147,3 +147,9 @@ class RunEnds:
         """Wait for what is under way beside the runs, all of which have ended."""
         if self._tasks:
             await asyncio.wait([*self._tasks], timeout=TO_END)
+
+
+def _note_error(ended: asyncio.Future[Any]) -> None:
+    """Look at the error of *ended*, which nobody awaits any more: asyncio would log it as not retrieved."""
+    if not ended.cancelled():
+        ended.exception()

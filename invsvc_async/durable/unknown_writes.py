@@ -40,12 +40,12 @@ class UnknownWrites:
     ) -> None:
         self._store = store
         self._intent_in = intent_in
-        # whose lines were closed once
-        self._closed: OrderedDict[UnknownVerdict, None] = OrderedDict()
+        # Until when it has to be waited for here (local s); -inf once the client has closed its line.
+        self._until: OrderedDict[UnknownVerdict, float] = OrderedDict()
 
-    def fresh(self, verdicts: Iterable[UnknownVerdict]) -> list[int]:
-        """Return the numbers of the entries whose lines were not closed yet."""
-        return [each.seq for each in verdicts if each not in self._closed]
+    def fresh(self, verdicts: Iterable[UnknownVerdict], now: float) -> list[int]:
+        """Return the numbers of the entries that ``close_lines`` has to do with, *now* (local s)."""
+        return [each.seq for each in verdicts if self._until.get(each, inf) > now]
 
     async def close_lines(
         self,
@@ -58,22 +58,32 @@ class UnknownWrites:
         Close the lines of the things of *entries*, UNKNOWN ones, as long as these may still be applied.
 
         Nothing of them was sent after the local time *since*. Those that this version cannot read are waited
-        for, together.
+        for, together; if the wait is cancelled, the next call waits for the rest of it.
         """
         clock = options.core.clock
         first_seen = min(clock.now(), since)
         until = -inf
         for entry in entries:
             verdict = UnknownVerdict(entry.seq, entry.done_at)
-            if verdict in self._closed:
-                continue
-            try:
-                await self._close_line(entry, options, first_seen)
-            except JournalError:
-                until = max(until, await self._over(entry, options, first_seen))
-            self._note(verdict)
+            if verdict not in self._until:
+                self._note(verdict, await self._wait_for(entry, options, first_seen))
+            until = max(until, self._until[verdict])
         if until > clock.now():
             await clock.sleep(until - clock.now())
+
+    async def _wait_for(
+        self, entry: Entry, options: ClientOptions, first_seen: float
+    ) -> float:
+        """
+        Close the line of *entry*, and return -inf.
+
+        If this version cannot read it, return until when it has to be waited for instead, in local seconds.
+        """
+        try:
+            await self._close_line(entry, options, first_seen)
+        except JournalError:
+            return await self._over(entry, options, first_seen)
+        return -inf
 
     async def _over(
         self,
@@ -101,10 +111,10 @@ class UnknownWrites:
         now = await now_of(self._store)
         return max(now - entry.done_at / 1000, 0.0)
 
-    def _note(self, verdict: UnknownVerdict) -> None:
-        self._closed[verdict] = None
-        if len(self._closed) > _MOST:
-            self._closed.popitem(last=False)
+    def _note(self, verdict: UnknownVerdict, until: float) -> None:
+        self._until[verdict] = until
+        if len(self._until) > _MOST:
+            self._until.popitem(last=False)
 
     async def _close_line(
         self,

@@ -17,7 +17,7 @@ from invsvc_async.concurrency.cancellation import cancellations, raise_if_cancel
 from invsvc_async.errors import ConfigurationError, JournalError, without_frames
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from invsvc_async.storage.dialect import Connection
 
@@ -154,8 +154,9 @@ class Pool:
         # The last statements of a run were not answered in time, and nothing has been since.
         self._has_hurried_in_vain = False
         self._application = "invsvc"
-        # The names of the connections that were lost in an act: the server may still go on with it.
-        self._lost: set[str] = set()
+        # The connections that were lost in an act, by name, and when (loop time): the server may still go on
+        # with it.
+        self._lost: dict[str, float] = {}
 
     async def connect(
         self, prepare: Callable[[Connection], Awaitable[None]], **server_settings: str
@@ -358,14 +359,16 @@ class Pool:
         connection = await _without_frames(pool.acquire(timeout=10.0))
         name: str = connection.name
         try:
-            if lost := [*self._lost]:
+            if lost := {**self._lost}:
                 await self.until_ended(connection, lost)
-                self._lost.difference_update(lost)
+                for each in lost:
+                    self._lost.pop(each, None)
             yield connection
         except BaseException as error:
-            has_ended = isinstance(error, asyncpg.PostgresError)
-            if not has_ended or isinstance(error, AWAY):
-                self._lost.add(name)
+            # An error of a statement, or of what is done with its rows, ends the act.
+            has_ended = isinstance(error, Exception) and not isinstance(error, AWAY)
+            if not has_ended:
+                self._lost[name] = asyncio.get_running_loop().time()
             if isinstance(error, asyncio.CancelledError):
                 # it is lost already, which must not hide what is raised
                 with suppress(asyncpg.InterfaceError):
@@ -374,8 +377,14 @@ class Pool:
         finally:
             await pool.release(connection)
 
-    async def until_ended(self, connection: Connection, lost: list[str]) -> None:
-        """Wait for what the server still does for *lost* connections, where a subclass has to."""
+    async def until_ended(
+        self, connection: Connection, lost: Mapping[str, float]
+    ) -> None:
+        """
+        Wait for what the server still does for *lost* connections, where a subclass has to.
+
+        It has their names, and when each was lost (loop time).
+        """
 
     def _check_loop(self) -> None:
         """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import asyncio
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +86,34 @@ async def test_keys_of_the_version_before_under_both_names(service, address):
             assert (
                 await create(client, "new", url=URLS[2], team=service.team).outcome()
             ).replayed
+    assert service.arrivals("webhooks.create") == 3
+
+
+async def test_new_key_under_both_names_at_once(service, address):
+    """It is one write, although the version before has stored keys under both names."""
+    clients = 1 if isinstance(address, Path) else 2  # one process has a file
+    teams = service.team, None
+    settings = {"journal": address, "on_secret": lambda *_: None}
+    with older():
+        async with client_of(service, **settings) as client:
+            for number, team in enumerate(teams):
+                await create(client, f"old{number}", url=URLS[number], team=team)
+    async with AsyncExitStack() as stack:
+        made = [
+            await stack.enter_async_context(client_of(service, **settings))
+            for _ in range(clients)
+        ]
+        runners = [*zip((made[0], made[-1]), teams, strict=True)]
+        for client, team in runners:
+            await client.for_team(team).outcome_of("old0")
+        for _ in range(2):
+            outcomes = await asyncio.gather(
+                *(
+                    create(client, "new", url=URLS[2], team=team).outcome()
+                    for client, team in runners
+                )
+            )
+            assert len({outcome.value.id for outcome in outcomes}) == 1
     assert service.arrivals("webhooks.create") == 3
 
 

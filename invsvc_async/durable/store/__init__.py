@@ -99,15 +99,15 @@ send        of a lane; each later send            puts: ``entry_sql.PUT_IN_DATAB
             of a key that was not next            order: ``key_sql.BEGIN``
             of a write without a key              puts: ``entry_sql.PUT_BY_KEY``
 take back   provably not sent; becomes TO DO      as send, with that state.  When it is released, too:
-                                                  claims: ``key_sql.RELEASE_UNSENT``
+                                                  claims: ``key_sql.RELEASE``
             of a key that is not next, in a file  claims: ``key_sql.NOT_NEXT``
 finish      of a lane                             as send, with a verdict
             by a person                           findings: ``key_sql.STORE_FINDING``
             without a key of the user's own       as send
             of a row marked as moved, of which    enqueued: ``entry_sql.END_LOST``
             an older copy of the store has none
-release     of one key                            claims: ``key_sql.RELEASE``, ``key_sql.RELEASE_UNSENT``; of
-                                                  a process that is gone, ``key_sql.MOVE_ENTRY``
+release     of one key                            claims: ``key_sql.RELEASE``; of a process
+                                                  that is gone, ``key_sql.MOVE_ENTRY``
             all of a lane                         lanes: ``store_sql.RELEASE_LANES``,
                                                   ``store_sql.FREE_LANE``; at the opening of a file,
                                                   sqlite: ``store_sql.FREE_ALL_LANES_OF_FILE``

@@ -105,7 +105,7 @@ async def claim(
     writes to one thing are not *given* together: the second has to see the first.
 
     A key is missing in the result if the lane is lost, or another process has inserted its entry meanwhile.
-    If the reply was lost, the next try finds its own entries: they are ``Abandoned``, not ``Claimed``.
+    If the reply was lost, the next try finds its own entries, by their intents: nothing of them was sent.
 
     Costs one round trip, and no other one to know the entries that were there.
     """
@@ -125,13 +125,28 @@ async def _claim_in_database(
     found = await store.rows(
         key_sql.CLAIM, store.silence, rows, lane.number, lane.token
     )
+    wanted = {entry.key: entry for entry, _ in given}
     claims: dict[str, Claim] = {}
     for key, seq, is_next, row in found:
         if seq is not None:
             claims[key] = Claimed(seq, bool(is_next))  # NULL: not known, so no
         elif row is not None:
-            claims[key] = _seen_in(row, lane.token)
+            seen = _seen_in(row, lane.token)
+            claims[key] = _claimed_before(seen, wanted[key], lane) or seen
     return claims
+
+
+def _claimed_before(seen: Seen, wanted: Entry, lane: OwnedLane) -> Claimed | None:
+    """
+    Return the claim of the entry that was *seen*, if an earlier try has inserted it as *wanted*.
+
+    Each new intent has a text of its own.  Whether a TO DO entry was next is not known any more: so, no.
+    """
+    entry = seen.entry
+    is_ours = isinstance(seen, Abandoned) and entry.lane == lane.number
+    if is_ours and entry.intent == wanted.intent:
+        return Claimed(entry.seq, entry.state is State.SENDING)
+    return None
 
 
 def _insert(
@@ -301,16 +316,14 @@ async def release(
     store: Store,
     key: str,
     lane: OwnedLane,
-    *,
-    is_unsent: bool = False,
+    unsent: str | None = None,
 ) -> None:
     """
     Release the open entry of *key* for any run, if *lane* still has it and belongs to this process.
 
-    One that *is_unsent*, although it was inserted as one that is being sent, becomes TO DO.
+    If it has the intent *unsent*, it becomes TO DO: it was inserted as one that is being sent, and was not.
     """
-    text = key_sql.RELEASE_UNSENT if is_unsent else key_sql.RELEASE
-    await store.rows(text, key, lane.number, lane.token)
+    await store.rows(key_sql.RELEASE, key, lane.number, lane.token, unsent)
 
 
 async def note_digest(

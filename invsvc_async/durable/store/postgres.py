@@ -51,7 +51,9 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _LONGEST = 86_400  # s of silence
-_LOOK_AGAIN = 0.1  # s between looks whether the server has ended an act
+# s between looks whether the server has ended an act: at first, and later
+_LOOK_SOON = 0.005
+_LOOK_AGAIN = 0.1
 _TO_WRITE = 10.0  # s that a write of a client waits for a database that is away
 _RECONNECT = 1.0  # s between tries to listen
 _OF_ANOTHER = "now belongs to another process, or was dropped or reopened. Nothing is sent for it here."
@@ -277,15 +279,23 @@ class PostgresStore(Pool):
             lambda connection: self._dialect.run(connection, self._checked_place()),
         )
 
-    async def until_ended(self, connection: Connection, lost: list[str]) -> None:
+    async def until_ended(
+        self, connection: Connection, lost: Mapping[str, float]
+    ) -> None:
         """
         Wait until the server has ended what it did for the *lost* connections.
 
         A statement before that does not see what they are about to commit, and neither does the second try of
         an act see what its first try does.
         """
-        while await connection.fetchval(store_sql.MAY_STILL_CHANGE, lost):  # noqa: ASYNC110 - nobody is told
-            await asyncio.sleep(_LOOK_AGAIN)
+        loop = asyncio.get_running_loop()
+        pause = _LOOK_SOON
+        while True:
+            ages = [loop.time() - since for since in lost.values()]
+            if not await connection.fetchval(store_sql.MAY_STILL_CHANGE, [*lost], ages):
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LOOK_AGAIN)
 
     async def check_place(self) -> None:
         """

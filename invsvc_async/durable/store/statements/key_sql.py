@@ -272,12 +272,11 @@ _IF_OWNED: Final = f"""
 WHERE key = $1 AND lane = $2 AND {OPEN}
     AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
 """
-# For any run.
-RELEASE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_IF_OWNED}"
-# For any run; and it was not sent, although it entered as being sent.
-RELEASE_UNSENT: Final = (
-    f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_IF_OWNED}"
-)
+# For any run.  One with the intent $4 was not sent, although it entered as being sent.
+RELEASE: Final = f"""
+UPDATE {{s}}entries SET lane = {FREED},
+    state = CASE WHEN intent = {{arg 4 text}} THEN {State.TO_DO:d} ELSE state END {_IF_OWNED}
+"""
 
 # --- what a person has found out: ``findings``
 

@@ -262,14 +262,20 @@ STATUS_OF_OWNER: Final = """
 SELECT l.owner, m.status, m.seen, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
     LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
 """
-# Whether a session with one of these names may still change something.  Its client is gone, but the server
-# ends what it has begun: a commit may wait for a standby, or a statement for a lock.  A read does not matter.
+# Whether a session may still change something whose connection was lost; its name, and how many s ago.  The
+# server ends what it has begun: a commit may wait for a standby, or a statement for a lock.  What has just
+# begun has no transaction number yet, and a message may be still under way to an idle session: for both, it
+# waits a little; what only reads may take longer.  With track_activities off, only what is waited for tells.
 MAY_STILL_CHANGE: Final = """
 SELECT EXISTS (
-    SELECT 1 FROM pg_stat_activity JOIN unnest($1::text[]) AS lost (name)
+    SELECT 1 FROM pg_stat_activity JOIN unnest($1::text[], $2::float8[]) AS lost (name, age)
         ON starts_with(application_name, lost.name)
-    WHERE state LIKE 'idle in transaction%'
-        OR state = 'active' AND (backend_xid IS NOT NULL OR wait_event_type = 'Lock')
+    WHERE pid <> pg_backend_pid() AND (
+        backend_xid IS NOT NULL OR wait_event_type = 'Lock' OR state LIKE 'idle in transaction%'
+        OR state = 'active' AND age < 5
+        OR state = 'idle' AND age < 1
+        OR state = 'disabled' AND (age < 1 OR wait_event_type IS DISTINCT FROM 'Client')
+    )
 )
 """
 # The last sign of life of a process that has not ended.
