@@ -145,6 +145,7 @@ async def test_wait_for_what_cannot_be_read_that_was_cancelled(client, monkeypat
         is_shared = False
 
     clock = Clock()
+    # reaches: time passes when the test says so
     monkeypatch.setattr(options_of(client).core, "clock", clock)
     entry = Entry(
         key="k", thing="webhook wh_1", state=State.DONE, done_at=500_000, verdict="unknown",
