@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import count
 
 import attrs
 
@@ -19,6 +20,7 @@ class KeyStart:
 
     order: StartOrder
     thing: str
+    number: int  # in the order of starts
     # done once this start is the first; None: nobody waits for that
     is_first: asyncio.Future[None] | None = None
 
@@ -26,18 +28,29 @@ class KeyStart:
         """Allow the next start to go on. It may be called again."""
         self.order.leave(self)
 
+    def come_back(self) -> None:
+        """Take the place among the starts that this one had before it left, since it claims the key after all."""
+        self.order.come_back(self)
+
 
 class StartOrder:
     """The starts of runs in this process, by thing, until their keys are claimed."""
 
     def __init__(self) -> None:
         self._starts: dict[str, deque[KeyStart]] = {}
+        self._numbers = count(1)
 
     def enter(self, thing: str) -> KeyStart:
         """Note that a run for *thing* starts."""
-        start = KeyStart(self, thing)
+        start = KeyStart(self, thing, next(self._numbers))
         self._starts.setdefault(thing, deque()).append(start)
         return start
+
+    def come_back(self, start: KeyStart) -> None:
+        """Insert *start*, which has left, before those that have started later."""
+        starts = self._starts.setdefault(start.thing, deque())
+        earlier = sum(each.number < start.number for each in starts)
+        starts.insert(earlier, start)
 
     async def until_first(self, start: KeyStart) -> None:
         """Wait until *start* is the first of its thing, unless *start* has left."""

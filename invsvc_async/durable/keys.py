@@ -273,6 +273,8 @@ class Keys:
                 outcome = outcome_since(before, runs, spec)
                 if outcome is not None:
                     return replay(spec, outcome)
+                if may_have_to_wait and start is not None:
+                    start.come_back()
                 runs.last = await self._steps.by_entry(
                     spec, thing, name, runs, start, called
                 )

@@ -11,6 +11,7 @@ import pytest
 
 from invsvc_async import Timeouts, Verdict
 from invsvc_async.durable.key_claims import Claims
+from invsvc_async.durable.key_names import Namespaces
 from tests.batch.conftest import client_of
 from tests.durable.child import process
 from tests.durable.queue_child import are_claimed, queue, update
@@ -163,6 +164,38 @@ async def test_start_order_is_the_order_of_the_claims(service, address):
         != [f"{number}-{key}" for key in KEYS]
     ]
     assert out_of_order == []
+
+
+async def test_second_run_of_a_key_whose_first_run_is_cancelled(
+    service, address, monkeypatch
+):
+    """It claims the key after the earlier starts for the thing, which the first run waited for."""
+    thing = thing_of(service, "webhooks")
+    may_go_on = asyncio.Event()
+    in_store = Namespaces.name
+
+    async def name(names, key, *given, **how):
+        if key == "k0":  # it has to look up something
+            await may_go_on.wait()
+        return await in_store(names, key, *given, **how)
+
+    async with impatient_client(service, address) as client:
+        await client.outcome_of("none")
+        # reaches: a start that takes long before it claims
+        monkeypatch.setattr(Namespaces, "name", name)
+        earlier, first, second = [
+            asyncio.create_task(update(client, "webhooks", thing, key).outcome())
+            for key in ("k0", "k1", "k1")
+        ]
+        await asyncio.sleep(0.2)  # sleeps: both have started
+        await cancel(first)
+        await asyncio.sleep(
+            0.2
+        )  # sleeps: the second run does not claim the key meanwhile
+        may_go_on.set()
+        assert (await earlier).applied
+        assert (await second).applied
+    assert written(service, "webhooks") == ["k0", "k1"]
 
 
 @asynccontextmanager
