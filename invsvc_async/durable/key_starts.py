@@ -29,7 +29,7 @@ class KeyStart:
         self.order.leave(self)
 
     def come_back(self) -> None:
-        """Take the place among the starts that this one had before it left, since it claims the key after all."""
+        """Take the place that this start had before it left, since it claims the key after all."""
         self.order.come_back(self)
 
 
