@@ -32,8 +32,11 @@ _NO_FINALIZERS = SimpleNamespace(finalize=lambda *_: Mock())
 def _world(stage: WalkStage) -> Iterator[None]:
     """Let each process have its own time of day; commit in files on the loop; try again at once."""
 
+    def process_now() -> str:
+        return RUN.get().partition("/")[0]
+
     def now() -> float:
-        return stage.wall_time(RUN.get().partition("/")[0])
+        return stage.wall_time(process_now())
 
     def noted(*given: Any) -> Intent:
         intent = intent_of(*given)
@@ -42,7 +45,7 @@ def _world(stage: WalkStage) -> Iterator[None]:
         return intent
 
     def finding(*given: Any) -> Entry:
-        stage.note_finding(RUN.get())
+        stage.note_finding(process_now())
         return entry_of_finding(*given)
 
     writer = type("StagedWriter", (WalkWriter,), {"stage": stage})

@@ -14,7 +14,7 @@ from invsvc_async.conformance.reasons import Told
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator.stores import Stores
 from tests.exhaustive.batches.stage import FROZEN, BatchStage
-from tests.interleavings.loop import RUN, START
+from tests.interleavings.loop import START
 from tests.interleavings.scene import Scene
 from tests.interleavings.service import SERVER
 from tests.walk.errors import SILENT_ERRORS
@@ -357,13 +357,13 @@ class WalkStage(BatchStage):
             )
         )
 
-    def note_finding(self, run: str) -> None:
-        """Note that a finding is stored now."""
-        self.found_at[run] = self.loop.now
+    def note_finding(self, process: str) -> None:
+        """Note that a finding is stored now, through *process*, in which one person is at work."""
+        self.found_at[process] = self.loop.now
 
     def note_found(self, process: Process, heard: Heard) -> None:
         """Note what a person has found, who is *process*, or has asked it."""
-        told = attrs.evolve(heard.told, at=self.found_at[RUN.get()])
+        told = attrs.evolve(heard.told, at=self.found_at[process.name])
         self.found.append(attrs.evolve(heard, told=told))
         if heard.writer in self.open_here(process):
             self.wrong.append(
