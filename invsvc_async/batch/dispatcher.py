@@ -56,7 +56,10 @@ whose transaction commits late, may come too late for that.
 - ``_take_turns`` adds only the first open entry of a thing (``durable/store/turns.py``), and none that is in
   the engine or that ``_fetch`` has *yet to add*.  These are open, so nothing behind them is the first.
 - An entry that was reopened, and is earlier than one in the engine, is passed over by ``LaneReader.items_of``
-  until that one has ended.
+  until no later one is there, or one has had an effect.  It is then overtaken: it is not sent any more, so it
+  may come behind later ones.  It does not wait until all of them have ended, since others may follow without
+  an end; but for those that are in its line, because only one item of a thing may be under way, or have a
+  slot.
 - What ``_add`` drops keeps later items of its thing out, too, until its lane is read from its beginning.  A
   ``Lane`` that is leaving, or was lost, stays so: all that was read of it is dropped, and if it is acquired
   anew, it is read from its beginning.  What waits for the input goes on waiting when the input has its

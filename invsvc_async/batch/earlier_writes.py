@@ -118,3 +118,14 @@ class EarlierWrites:
                 item.spec = None
             else:
                 item.intent = without_lost_sends(item.intent)
+
+    async def overtaken(self, items: Sequence[Item]) -> set[int]:
+        """Return the numbers of the *items* that a later write has overtaken, by what is done."""
+        things = sorted({item.entry.thing or "" for item in items})
+        rows = await last_writes(self._store, things)
+        done = LatePlaces({row.thing: row.place for row in rows})
+        return {
+            item.entry.seq
+            for item in items
+            if done.has_later(item.entry.thing or "", item.entry.place)
+        }

@@ -95,25 +95,35 @@ class LaneReader:
     async def items_of(
         self, found: Iterable[Entry], lanes: Mapping[int, Lane]
     ) -> list[Item]:
-        """Return the items of the entries *found* that can be sent, in their order, each with its lane."""
+        """
+        Return the items of the entries *found* that can be added now, in their order, each with its lane.
+
+        An entry that was reopened may have an earlier place than what is under way for its thing. Then it is
+        passed over, and read again once something of its thing has ended. But if it is overtaken by what is
+        done, it is not sent any more, so its item may come behind those of later writes.
+        """
         under_way = LatePlaces()
         for each in self._held.values():
             under_way.note(each.entry.thing, each.entry.place)
         items: list[Item] = []
+        late: list[Item] = []
         for entry in found:
             item = await self._maker.item_of(
                 entry, lanes[entry.lane], self._awaited_input.get(entry.key)
             )
             if item is None:
                 continue
-            # An entry that was reopened may have an earlier place than what is under way for its thing. It is
-            # read again once that has ended, and is then seen to be overtaken.
+            items.append(item)
             thing = entry.thing
             if thing is not None and under_way.has_later(thing, entry.place):
+                # Before anything is awaited: what it waits for may end meanwhile.
                 self._places.pass_over(thing)
-            else:
-                items.append(item)
-        return items
+                late.append(item)
+        if not late:
+            return items
+        passed_over = {each.entry.seq for each in late}
+        passed_over -= await self._earlier_writes.overtaken(late)
+        return [item for item in items if item.entry.seq not in passed_over]
 
     async def mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """Mark the overtaken *items*; *is_part* is whether more may follow them."""

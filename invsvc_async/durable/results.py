@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.store.verdicts import acknowledge, free, keeps, take
+from invsvc_async.durable.store.verdicts import acknowledge, free, kept, take
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 
 _TICK = 0.2  # s between notes of which verdicts were acknowledged
 _TO_STORE = 1.0  # s that the store has for the last of them
+_SURE = 0.2  # s for which an answer of the store counts: that this process has some verdicts
+
+
+class _Page(NamedTuple):
+    """
+    The verdicts that were taken last, with the token ``taker``.
+
+    The store was asked about them last at ``asked`` (local s).  ``since`` was the taker of the process then.
+    """
+
+    taker: str
+    since: str | None
+    asked: float
 
 
 class Consumer:
@@ -26,12 +39,17 @@ class Consumer:
     While the process shows that it lives, nobody else gets the verdicts that it has taken. If the process was
     silent for too long, other processes may have them: it asks before it gives one. Verdicts that it has not
     acknowledged in the end are free again. A kill may undo what it acknowledged within the last 0.2 seconds.
+
+    A verdict is forgotten if its write is reopened, dropped or resolved. If verdicts were taken more than
+    0.2 seconds ago, it asks which are still there before it gives the next one. So a slow consumer gives
+    none that was forgotten longer ago. One that was forgotten just now may still be given, even after a
+    newer one of its write, which another consumer has. What this process has finished itself, in a batch, is
+    given without that question.
     """
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
-        # The taker of the page that was taken last, and that of the process then.
-        self._page: tuple[str, str | None] = "", None
+        self._page = _Page("", None, 0.0)
         self._taken: list[Entry] = []  # and not given yet, the next one last
         # numbers to be stored, by taker
         self._heard: defaultdict[str, list[int]] = defaultdict(list)
@@ -49,7 +67,7 @@ class Consumer:
             due.append(heappop(self._later)[1])
         await free(leases.store, due, leases.name)
         taker = leases.token()
-        self._page = taker, leases.taker
+        self._page = _Page(taker, leases.taker, leases.clock.now())
         return await take(leases.store, taker, limit)
 
     async def next(self, at_once: int) -> Entry | None:
@@ -60,21 +78,45 @@ class Consumer:
                 self._taken[:0] = reversed(await self.take(at_once))
             if not self._taken:
                 return None
-            if await self.has(entry := self._taken.pop()):
+            entry = self._taken.pop()
+            if self._is_sure(entry) or await self._has_kept(entry):
                 return entry
 
-    async def has(self, entry: Entry) -> bool:
-        """
-        Return whether this process may still give the verdict of *entry*.
+    def _is_sure(self, entry: Entry) -> bool:
+        """Return whether this process surely has the verdict of *entry*, by what the store said just now."""
+        page = self._page
+        if entry.taker != page.taker:
+            return False
+        is_recent = self._leases.clock.now() <= page.asked + _SURE
+        return is_recent and self._has_lived_since(page.since)
 
-        The process has taken the verdict, or finished the write.
-        """
+    def _has_lived_since(self, taker: str | None) -> bool:
+        """Return whether nobody can have taken the process for dead since its taker was *taker*."""
+        leases = self._leases
+        return taker == leases.taker and leases.clock.now() <= leases.until
+
+    async def _has_kept(self, entry: Entry) -> bool:
+        """Ask about *entry*, and all others of its page; forget those that others have, or that are gone."""
         leases = self._leases
         taker = entry.taker or ""
-        since = self._page[1] if taker == self._page[0] else taker
-        if since == leases.taker and leases.clock.now() <= leases.until:
+        page = _Page(taker, leases.taker, leases.clock.now())
+        seqs = {each.seq for each in self._taken if each.taker == taker}
+        found = await kept(leases.store, taker, [entry.seq, *seqs])
+        gone = seqs - found
+        # Another task may have taken more meanwhile.
+        self._taken[:] = [
+            each for each in self._taken if each.taker != taker or each.seq not in gone
+        ]
+        if self._page.taker == taker:
+            self._page = page
+        return entry.seq in found
+
+    async def has(self, entry: Entry) -> bool:
+        """Return whether this process may still give the verdict of *entry*, a write that it has finished."""
+        taker = entry.taker or ""
+        if self._has_lived_since(taker):
             return True
-        return await keeps(leases.store, taker, entry.seq)
+        return entry.seq in await kept(self._leases.store, taker, [entry.seq])
 
     def acknowledge(self, entry: Entry) -> None:
         """Note that *entry* need not be given again."""

@@ -43,10 +43,13 @@ async def take(store: Store, taker: str, limit: int) -> list[Entry]:
     return found
 
 
-async def keeps(store: Store, taker: str, seq: int) -> bool:
-    """Return whether *taker* still has the verdict *seq*; this is a sign of life, too."""
-    script = partial(keep_verdicts, taker, store.silence, [seq])
-    return bool(await store.run(script))
+async def kept(store: Store, taker: str, seqs: Sequence[int]) -> set[int]:
+    """
+    Return which of the verdicts *seqs* the token *taker* still has; this is a sign of life, too.
+
+    It has lost those whose writes were reopened, dropped or resolved since, and what others have taken.
+    """
+    return await store.run(partial(keep_verdicts, taker, store.silence, seqs))
 
 
 async def free(
@@ -133,8 +136,8 @@ def keep_verdicts(
     silence: float,
     seqs: Sequence[int],
 ) -> Script[set[int]]:
-    """Note that the process of *taker* lives; return the verdicts among *seqs* that nobody else has taken."""
+    """Note that the process of *taker* lives; return the verdicts among *seqs* that *taker* still has."""
     yield store_sql.SIGN_OF_LIFE, (member_of(taker), silence)
     # The lock waits for those who are about to take them.
-    kept = yield entry_sql.LOCK_KEPT_VERDICTS, (seqs, taker)
-    return {seq for (seq,) in kept}
+    rows = yield entry_sql.LOCK_KEPT_VERDICTS, (seqs, taker)
+    return {seq for (seq,) in rows}
