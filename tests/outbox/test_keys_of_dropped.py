@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 import sqlite3
 import sys
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import aiosqlite
 import pytest
@@ -212,6 +215,53 @@ async def test_kill_while_a_write_with_a_verdict_is_deleted(
         await ended(outbox, update(client, service, "other"))
         assert (await outbox.get(KEY)).verdict is Verdict.APPLIED
     assert written(service.ledger.effects()) == ["second", "other"]
+
+
+@pytest.mark.untraced
+async def test_copy_from_amid_a_prune(service, client, path, tmp_path):
+    """What has the key since may have been sent, which the copy does not know: it is not free once more."""
+    service.script("webhooks.update", "403")
+    async with Outbox.open(path, client) as outbox, outbox.dispatching():
+        first = update(client, service, "first").keyed(KEY)
+        assert await ended(outbox, first) == [Verdict.REFUSED]
+    await killed(service, path, "prune", "before")
+    [beside] = tmp_path.glob("*.epoch")
+    journal = beside.with_suffix("")
+    kept = {
+        each: shutil.copy(each, tmp_path / f"kept{number}")
+        for number, each in enumerate(tmp_path.glob(f"{journal.name}*"))
+        if each != beside
+    }
+    second = partial(update, client, service, "second", service.seed_webhook().id)
+    async with Outbox.open(path, client) as outbox, outbox.dispatching():
+        assert await ended(outbox, second().keyed(KEY)) == [Verdict.APPLIED]
+    for each in tmp_path.glob(f"{journal.name}-*"):
+        each.unlink()
+    for each, copy in kept.items():
+        shutil.copy(copy, each)
+    with pytest.raises(JournalError, match="restored"):
+        async with Outbox.open(path, client):
+            pass
+    async with (
+        Outbox.open(path, client, restored=True) as outbox,
+        outbox.dispatching(),
+    ):
+        assert await ended(outbox, second().keyed(KEY)) == [Verdict.UNKNOWN]
+    assert written(service.ledger.effects()) == ["second"]
+
+
+async def test_note_that_an_earlier_version_has_passed_over(service, client, path):
+    """What it has moved since has its key."""
+    async with Outbox.open(path, client) as outbox, outbox.dispatching():
+        first = update(client, service, "first").keyed(KEY)
+        assert await ended(outbox, first) == [Verdict.APPLIED]
+        note = json.dumps({KEY: None})
+        await store_beneath(outbox).rows(
+            "INSERT INTO {s}facts VALUES ($1, $2)", "freed keys", note
+        )
+    async with Outbox.open(path, client) as outbox:
+        with pytest.raises(KeyConflictError):
+            await enqueue(outbox, update(client, service, "second").keyed(KEY))
 
 
 async def test_dropped_while_the_file_refuses(service, client, outbox, path):
