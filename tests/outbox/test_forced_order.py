@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -21,8 +20,8 @@ from tests.outbox.conftest import (
     verdicts_of,
     written,
 )
-from tests.support.inside import outbox_entries
-from tests.support.waiting import until
+from tests.support.inside import outbox_entries, store_beneath
+from tests.support.waiting import cancel, until
 
 LATER = timedelta(days=1)
 
@@ -52,22 +51,18 @@ async def test_after_what_was_committed_before(service, client, place, named):
     assert written(service.ledger.effects(), hook) == ["newer", "older"]
 
 
-async def test_what_a_retry_takes_up_is_sent_at_once(
-    service, client, tmp_path, monkeypatch
-):
+async def test_what_a_retry_takes_up_is_told(service, client, tmp_path):
     """The dispatcher hears of rows that it has not taken up itself, also if nothing was reopened."""
-    # reaches: it does not look for them by itself
-    monkeypatch.setattr("invsvc_async.outbox.application_file._SLOW", 3600.0)
-    path = tmp_path / "app.db"
-    async with Outbox.open(path, client) as outbox, outbox.dispatching():
-        # reaches: nothing tells that it waits
-        await until(lambda: outbox_entries(outbox).file._enqueued._waiters)
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute("BEGIN")
-            new = update(client, service, "new").keyed("new")
-            Outbox.open(path, client).enqueue_sync(connection, new)
+    async with Outbox.open(tmp_path / "app.db", client) as outbox:
+        woken = asyncio.Event()
+        hearing = asyncio.create_task(
+            store_beneath(outbox).hear(lambda *_: woken.set())
+        )
+        await enqueue(outbox, update(client, service))
         assert await forced(outbox, "gone") == []
-        assert (await verdict_of(outbox, "new")).verdict is Verdict.APPLIED
+        async with asyncio.timeout(30):
+            await woken.wait()
+        await cancel(hearing)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["by key", "by verdict"])
