@@ -11,13 +11,12 @@ from contextlib import nullcontext
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from invsvc_async.durable.done_at import SLACK
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.store import due, lists
-from invsvc_async.durable.store.adding import known_of
 from invsvc_async.durable.store.conditions import aside_of, lane_of
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.due import NotDue
@@ -26,7 +25,12 @@ from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.migrations import WITH_DUE_TIMES
 from invsvc_async.durable.store.noted import ALL, wanted_by
 from invsvc_async.durable.store.opening import Store, store_at, without_names
-from invsvc_async.durable.store.reopening import Reopened, reopen, reopen_keyed
+from invsvc_async.durable.store.reopening import (
+    Reopened,
+    in_order,
+    reopen,
+    reopen_keyed,
+)
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
@@ -47,6 +51,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.noted import Chosen
     from invsvc_async.transport.client_core import ClientCore
 
+
+T = TypeVar("T")
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
@@ -186,12 +192,8 @@ class Entries:
         others, in the order that they have.
         """
         again: list[str] = []
-        found: list[tuple[int, str]] = []
-        for some in slices(sorted({*keys}), _AT_ONCE):
-            known = await known_of(self.store, some)
-            found += [(each.seq, key) for key, each in known.items()]
-        in_order = [key for _, key in sorted(found)]
-        for some in slices(in_order, _AT_ONCE):
+        found = await in_order(self.store, sorted({*keys}))
+        for some in slices([key for _, key in found], _AT_ONCE):
             script = partial(self._reopen, some, [*verdicts], {}, newest=newest)
             reopened = await self.store.run(script)
             again += [each.key for each in reopened]
@@ -205,10 +207,11 @@ class Entries:
         With *seen*, only if the entry is still as it was then.
 
         A process that is about to send the write finds that the entry is gone, and does not send. In a batch,
-        an entry that is done stays.
+        an entry that is done stays. With an UNKNOWN one, it is forgotten that the write may still take
+        effect.
         """
         script = partial(drop, key, [], done=not self.store.how.counted, seen=seen)
-        dropped = await self.store.run(script)
+        dropped = await self._delete([key], script)
         if dropped is None:
             return False
         lane = dropped.lane
@@ -251,7 +254,6 @@ class Entries:
                 if old := await old_entries(
                     self.store, before, after, last, unacknowledged=unacknowledged
                 ):
-                    await self._forget([key for _, key in old])
                     change = partial(
                         prune,
                         before,
@@ -260,11 +262,17 @@ class Entries:
                         tried=set(),
                         empties=empties,
                     )
-                    count += len(await self.store.run(change))
+                    count += len(await self._delete([key for _, key in old], change))
         return count
 
-    async def _forget(self, keys: Sequence[str]) -> None:
-        """Delete what is stored elsewhere of *keys*, whose entries are about to be deleted."""
+    async def _delete(
+        self,
+        keys: Sequence[str],
+        deletion: Callable[[], Script[T]],
+    ) -> T:
+        """Run *deletion*, which may delete the entries of *keys*, and delete what is elsewhere of those."""
+        del keys
+        return await self.store.run(deletion)
 
 
 def lane_for(key: str, thing: str | None, lanes: int) -> int:
@@ -377,25 +385,39 @@ async def reopen_all(
     Each is reopened as by :meth:`Entries.do_again`. It takes many short transactions. If it is stopped, what
     they did stays, and another call does the rest.
     """
-    count = 0
-    after = 0
     chosen = [*map(str, verdicts)]
-    last = await lists.last_number(entries.store)
+    count = 0
+    parts = _with_verdicts(entries.store, chosen)
+    if newest:
+        # All are read first: the order of their places is not that of their numbers.
+        parts = _in_order(entries.store, [key async for part in parts for key in part])
+    async for part in parts:
+        count += len(await entries.do_again(part, verdicts=chosen, newest=newest))
+    return count
+
+
+async def _with_verdicts(
+    store: Store, verdicts: Sequence[str]
+) -> AsyncIterator[Sequence[str]]:
+    """Yield the keys of all entries with one of *verdicts*, in parts, in the order of their numbers."""
+    after = 0
+    last = await lists.last_number(store)
     while True:
         found: list[tuple[int, str]] = []
-        for verdict in chosen:  # each by the index of those few
-            found += await lists.of_verdict(
-                entries.store, verdict, after, last, _AT_ONCE
-            )
+        for verdict in verdicts:  # each by the index of those few
+            found += await lists.of_verdict(store, verdict, after, last, _AT_ONCE)
         if not found:
-            return count
+            return
         part = sorted(found)[:_AT_ONCE]
-        count += len(
-            await entries.do_again(
-                [key for _, key in part], verdicts=chosen, newest=newest
-            )
-        )
+        yield [key for _, key in part]
         after = part[-1][0]
+
+
+async def _in_order(store: Store, keys: Sequence[str]) -> AsyncIterator[Sequence[str]]:
+    """Yield the keys of entries in parts, in the order of their places."""
+    found = await in_order(store, keys)
+    for some in slices(found, _AT_ONCE):
+        yield [key for _, key in some]
 
 
 async def parts_of(store: Store, size: int) -> AsyncIterator[tuple[int, int]]:

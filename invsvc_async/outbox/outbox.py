@@ -453,7 +453,9 @@ class Outbox(Uncopied):
         Delete the write of *key* if it was not sent, or has a verdict; return whether there was such a write.
 
         One that may have been sent and has no verdict yet stays: the answer is then False. With a write, its
-        verdict is deleted, too, also one that nobody has acknowledged.
+        verdict is deleted, too, also one that nobody has acknowledged. With an UNKNOWN one, it is forgotten
+        that the write may still take effect: after a restart, later writes to its thing do not wait for that.
+        :meth:`resolve` it instead.
 
         Raises:
             JournalError: The database stayed away.

@@ -11,15 +11,15 @@ import asyncio
 from functools import partial
 from glob import escape
 from hashlib import blake2b
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from invsvc_async.durable.entries import NOT_APPLIED
 from invsvc_async.durable.entry import Entry
-from invsvc_async.durable.store import application_table
+from invsvc_async.durable.store import application_table, freed_keys
 from invsvc_async.durable.store.adding import known_of
 from invsvc_async.durable.store.conditions import aside_of
-from invsvc_async.durable.store.deleting import may_drop
 from invsvc_async.durable.store.enqueued import (
-    TakenIn,
+    NOTHING_TAKEN,
     end_lost,
     later_columns_of,
     take_in,
@@ -36,16 +36,18 @@ from invsvc_async.outbox.enqueuing import Enqueuing, not_there, too_old_for
 from invsvc_async.outbox.entries import OutboxEntries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store.enqueued import Statement
+    from invsvc_async.durable.store.enqueued import Statement, TakenIn
     from invsvc_async.durable.store.noted import Chosen
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.client_core import ClientCore
 
+
+T = TypeVar("T")
 
 _LANE = 1  # the only one of a file
 _AT_ONCE = 128
@@ -107,6 +109,8 @@ class SqliteOutbox(OutboxEntries):
         super().__init__(store, core, SqliteEnqueuing(store, file), same_mode=same_mode)
         self.file: ApplicationFile = file
         self._moving = asyncio.Lock()
+        # whether a deletion may have been interrupted, by which process ever
+        self._may_have_note = True
 
     async def open(self) -> None:
         """
@@ -158,6 +162,8 @@ class SqliteOutbox(OutboxEntries):
                 "what may have been sent before it sends."
             )
         await self.file.do(application_table.use_epoch(self.file.base_url, epoch))
+        async with self._moving:
+            await self._settle_deletions()
         if self.store.how.restored:  # rows that were not moved yet are of the copy too
             while (await self.move()).many:
                 pass
@@ -199,21 +205,35 @@ class SqliteOutbox(OutboxEntries):
             await asyncio.wait([reopened])
 
     async def move(self) -> TakenIn:
-        """Move new rows, and return what was moved."""
+        """Move the first new rows that need not wait, and return what was moved."""
         async with self._moving:
-            if not (
-                new := await self._rows(
-                    application_table.new_rows(self.file.base_url, _AT_ONCE)
-                )
+            await self._settle_deletions()
+            waiting: set[str] = set()
+            after = 0
+            while new := await self._rows(
+                application_table.new_rows(self.file.base_url, after, _AT_ONCE)
             ):
-                return TakenIn(0, None, has_times=False)
-            taken = await take_in(self.store, new)
-            await self.file.do(
-                application_table.mark_moved([row.seq for row in new[: taken.many]])
-            )
-            return taken
+                taken = await take_in(self.store, new, waiting)
+                if taken.rows:
+                    await self.file.do(application_table.mark_moved(taken.rows))
+                    return taken
+                after = new[-1].seq
+            return NOTHING_TAKEN
 
     # --- for people
+
+    async def do_again(
+        self,
+        keys: Iterable[str],
+        *,
+        verdicts: Collection[str] = NOT_APPLIED,
+        newest: bool = False,
+    ) -> list[str]:
+        """Reopen entries as of any store; as the newest, after all that transactions have committed."""
+        while newest and (await self.move()).many:
+            # ``hear`` tells only of what it has moved itself.
+            await self.store.tell(str(_LANE), str(aside_of(_LANE)))
+        return await super().do_again(keys, verdicts=verdicts, newest=newest)
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
@@ -249,7 +269,7 @@ class SqliteOutbox(OutboxEntries):
         new: list[Entry] = []
         if chosen.includes_open:
             rows = await self._rows(
-                application_table.new_rows(self.file.base_url, most)
+                application_table.new_rows(self.file.base_url, 0, most)
             )
             new = [row for row in rows if has_all(row.noted, wanted)]
         found = await super().first(limit, chosen)
@@ -260,23 +280,55 @@ class SqliteOutbox(OutboxEntries):
         """Delete a row that was not moved yet, or an entry, unless it may have been sent and is not done."""
         async with self._moving:
             if await entry_of(self.store, key) is None:
-                return bool(
-                    await self.file.do(
-                        application_table.delete_new(self.file.base_url, key)
-                    )
-                )
-            if await self.store.run(partial(may_drop, key, seen=seen)) is None:
-                return False
-            await self.file.do(
-                application_table.delete(self.file.base_url, key)
-            )  # first, as in _forget
+                await self._settle_deletions()  # The entry may come back.
+            if await entry_of(self.store, key) is None:
+                delete = application_table.delete_new(self.file.base_url, key)
+                return bool(await self.file.do(delete))
             return await super().drop(key, seen=seen)
 
-    async def _forget(self, keys: Sequence[str]) -> None:
-        """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
+    async def _delete(
+        self,
+        keys: Sequence[str],
+        deletion: Callable[[], Script[T]],
+    ) -> T:
+        """
+        Delete entries of *keys* as of any store, then the rows of those that are gone: see ``freed_keys``.
+
+        Rows that are not marked as moved, because of a kill, are marked before: else, a kill now would leave
+        a row that counts as new.
+        """
+        await self._settle_deletions()
         known = await known_of(self.store, keys)
-        digests = [(key, each.digest) for key, each in known.items()]
-        await self.file.do(application_table.delete_old(self.file.base_url, digests))
+        if digests := [(key, each.digest) for key, each in known.items()]:
+            mark = application_table.mark_rows_of(self.file.base_url, digests)
+            await self.file.do(mark)
+        self._may_have_note = True
+        script = partial(freed_keys.deleting, keys, deletion)
+        result, gone = await self.store.run(script)
+        if gone:
+            await self.file.do(application_table.delete_moved(self.file.base_url, gone))
+            await self.store.run(freed_keys.forget)
+        self._may_have_note = False
+        return result
+
+    async def _settle_deletions(self) -> None:
+        """Settle what a deletion has left that was interrupted; before any row is moved or deleted."""
+        if not self._may_have_note:
+            return
+        if deleted := await self.store.run(freed_keys.noted):
+            base_url = self.file.base_url
+            found = await self.file.do(application_table.moved_of(base_url, [*deleted]))
+            moved = {key for (key,) in found}
+            ended = [key for key in moved if deleted[key] is None]
+            # A copy of the store does not know what had the key later, and was perhaps sent.
+            if ended and not self.store.how.restored:
+                free = await self.store.run(partial(freed_keys.without_entries, ended))
+                if free:
+                    await self.file.do(application_table.delete_moved(base_url, free))
+            settle = partial(freed_keys.settle, deleted, moved)
+            lanes = await self.store.run(settle)
+            await self.store.tell(*map(str, lanes))
+        self._may_have_note = False
 
 
 def _beside(file: ApplicationFile) -> Path:

@@ -244,7 +244,7 @@ async def test_row_that_was_moved_before_a_kill(
 
 
 async def reuse_key(service, client, outbox, connection):
-    """End a write, delete its row alone, as before a kill, and enqueue another write under its key."""
+    """End a write, delete its row alone, as 0.1.0 did before a kill, and enqueue another write under its key."""
     service.script("webhooks.update", "403")
     async with outbox.dispatching():
         assert await ended(

@@ -130,7 +130,9 @@ forget      dropped: nothing was sent; or done,   deleting: ``entry_sql.DROP``
             and provably not sent                 loop is closed, sqlite:
                                                   ``entry_sql.REMOVE_KEY_IN_FILE``
             of a key that has another write in    enqueued: ``entry_sql.DELETE_REPLACED``
-            the application's file
+            the application's file; acknowledged
+put back    dropped from an outbox in a file,     freed_keys: ``entry_sql.PUT_BACK``
+            whose row could not be deleted
 ==========  ====================================  =====================================================
 
 Reopening keeps what ``intent`` knows of earlier sends.  After UNKNOWN, that is each send, and the next owner

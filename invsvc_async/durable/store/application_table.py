@@ -114,9 +114,9 @@ def use_epoch(base_url: str, epoch: str | None) -> Statement:
 # --- rows, to be read by ``entry_of_row``
 
 
-def new_rows(base_url: str, most: int) -> Statement:
-    """Build the statement that selects the first rows which were not moved."""
-    return entry_sql.NEW_ROWS, (base_url, most)
+def new_rows(base_url: str, after: int, most: int) -> Statement:
+    """Build the statement that selects the next rows which were not moved, *after* a number."""
+    return entry_sql.NEW_ROWS, (base_url, after, most)
 
 
 def moved_rows(base_url: str, after: int, most: int) -> Statement:
@@ -183,9 +183,9 @@ def mark_moved(seqs: Sequence[int]) -> Statement:
     return entry_sql.MARK_ROWS_MOVED, (seqs,)
 
 
-def delete(base_url: str, key: str) -> Statement:
-    """Build the statement that deletes the row of *key*."""
-    return entry_sql.DELETE_ROW, (base_url, key)
+def mark_rows_of(base_url: str, digests: Sequence[tuple[str, str]]) -> Statement:
+    """Build the statement that marks rows as moved by the keys and *digests* of entries that are there."""
+    return entry_sql.MARK_ROWS_OF_ENTRIES, (base_url, digests)
 
 
 def delete_new(base_url: str, key: str) -> Statement:
@@ -193,6 +193,11 @@ def delete_new(base_url: str, key: str) -> Statement:
     return entry_sql.DELETE_NEW_ROW, (base_url, key)
 
 
-def delete_old(base_url: str, digests: Sequence[tuple[str, str]]) -> Statement:
-    """Build the statement that deletes rows by keys and *digests*, but not new writes under old keys."""
-    return entry_sql.DELETE_OLD_ROWS, (base_url, digests)
+def delete_moved(base_url: str, keys: Sequence[str]) -> Statement:
+    """Build the statement that deletes the rows of *keys* that were moved."""
+    return entry_sql.DELETE_MOVED_ROWS, (base_url, keys)
+
+
+def moved_of(base_url: str, keys: Sequence[str]) -> Statement:
+    """Build the statement that selects which of *keys* have rows that were moved."""
+    return entry_sql.MOVED_OF_KEYS, (base_url, keys)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from hashlib import blake2b
-from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec.structs import asdict, replace
 
@@ -23,7 +22,7 @@ from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.storage.dialect import Cell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.opening import Store
@@ -35,14 +34,22 @@ Statement: TypeAlias = tuple[str, tuple[Cell, ...]]  # and its values
 
 class TakenIn(NamedTuple):
     """
-    How many rows were taken in, and a number below those of any new entries; ``None`` if none was taken.
+    The numbers of the rows that were taken in, and one below those of any new entries; ``None`` if none was.
 
     ``has_times`` is whether some of them are not to be sent before a time.
     """
 
-    many: int
+    rows: Sequence[int]
     before: int | None
     has_times: bool
+
+    @property
+    def many(self) -> int:
+        """How many rows were taken in."""
+        return len(self.rows)
+
+
+NOTHING_TAKEN: Final = TakenIn((), None, has_times=False)
 
 
 # --- in a transaction of the application
@@ -123,26 +130,50 @@ def common_into(schema: str, new: Entry, text: str) -> Statement:
 # --- from the application's file, in SQLite
 
 
-async def take_in(store: Store, new: Sequence[Entry]) -> TakenIn:
+async def take_in(store: Store, new: Sequence[Entry], waiting: set[str]) -> TakenIn:
     """
     Insert the entries of *new* rows, as far as they can be.
 
     A row whose key has an entry with the same digest was moved before a kill.  If the entry of its key is
-    another write, the deletion of that entry was interrupted, or the application's file is an older copy,
-    which did not have the earlier row.  The entry is then deleted, unless it is still open: that row, and
-    those behind it, have to wait.
+    another write, an earlier version of the package has freed the key although the entry stayed, or the
+    application's file is an older copy, which did not have the earlier row.  The entry is then deleted, once
+    it has a verdict, and that was acknowledged; if nobody acknowledges verdicts here, that is not waited for.
+    Until then the row has to wait, and those that come behind it and write to the same thing, but no others.
+    *waiting* are the things of earlier rows that wait; those of these rows are added.
     """
-    return await store.run(partial(_take_in, new, store.commons.texts))
+    taken = await store.run(partial(_take_in, new, store.commons.texts, waiting))
+    numbers = {*taken.rows}
+    waiting.update(row.thing for row in new if row.thing and row.seq not in numbers)
+    return taken
 
 
-def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn]:
+def _take_in(
+    new: Sequence[Entry],
+    commons: Mapping[int, str],
+    waiting: Collection[str],
+) -> Script[TakenIn]:
     digests = {row.key: row.digest for row in new}
     there = yield entry_sql.SELECT_KNOWN, ([*digests],)
     others = {
-        key: state for key, _, digest, state, _ in there if digest != digests[key]
+        key: (seq, state)
+        for key, seq, digest, state, _ in there
+        if digest != digests[key]
     }
-    blocking = {key for key, state in others.items() if state != State.DONE}
-    taken = [*takewhile(lambda row: row.key not in blocking, new)]
+    unheard: set[int] = set()
+    if others:
+        unheard = {seq for (seq,) in (yield entry_sql.UNHEARD_OF_KEYS, ([*others],))}
+    blocking = {
+        key
+        for key, (seq, state) in others.items()
+        if state != State.DONE or seq in unheard
+    }
+    taken: list[Entry] = []
+    held: set[str | None] = {*waiting}
+    for row in new:
+        if row.key not in blocking and row.thing not in held:
+            taken.append(row)
+        elif row.thing is not None:
+            held.add(row.thing)
     if replaced := [row.key for row in taken if row.key in others]:
         yield entry_sql.DELETE_UNHEARD_OF_KEYS, (replaced,)
         yield entry_sql.DELETE_REPLACED, (replaced,)
@@ -153,7 +184,7 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[TakenIn
     before = min(numbers) - 1 if numbers else None
     has_times = any(row.not_before is not None for row in taken)
     return TakenIn(
-        many=len(taken),
+        rows=[row.seq for row in taken],
         before=before,
         has_times=has_times,
     )

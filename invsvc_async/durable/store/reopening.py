@@ -11,6 +11,8 @@ has reopened, and the next run looks which of that has changed, so was not rolle
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
+from operator import itemgetter
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,13 +23,16 @@ from invsvc_async.durable.store.adding import numbers
 from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.durable.store.tables import change_counts
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
 
 
+_PLACE: Final = -1  # the column of ``LOCK_REOPENABLE``
 _OF_SENDS: Final = ("sent", "bounds", "baseline", "mixture")  # members of an intent
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _sends = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
@@ -61,6 +66,12 @@ def reopen(
     return [*earlier, *new.values()]
 
 
+async def in_order(store: Store, keys: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the places and keys of the entries of *keys*, in the order of their places."""
+    rows = await in_parts(partial(store.rows, entry_sql.PLACES_OF_KEYS), keys)
+    return sorted((place, key) for place, key in rows)
+
+
 def _reopened_before(tried: Mapping[int, Reopened]) -> Script[list[Reopened]]:
     """Return the *tried* entries that are open now, or done at another time."""
     if not tried:
@@ -85,11 +96,12 @@ def _reopen(
     if not rows:
         return {}
     places: Sequence[int | None] = [None] * len(rows)
-    if newest:
+    if newest:  # The rows are locked in the order of their numbers, which a forced retry does not change.
+        rows = sorted(rows, key=itemgetter(_PLACE))
         places = yield from numbers(len(rows))
     counts: Counter[tuple[int, str, int]] = Counter({(State.TO_DO, "", 0): len(rows)})
     changed: list[tuple[int, str, int | None]] = []
-    for place, (seq, *_, verdict, intent, flags) in zip(places, rows, strict=True):
+    for place, (seq, *_, verdict, intent, flags, _) in zip(places, rows, strict=True):
         is_new = verdict != Verdict.UNKNOWN
         changed.append((seq, _to_do(intent, is_new=is_new, newest=newest), place))
         counts[State.DONE, verdict, flags] -= 1

@@ -241,8 +241,8 @@ _ROWS: Final = """
 SELECT common, seq, key, thing, digest, operation, CASE WHEN common <> '' THEN number END AS common,
     nullif(intent, '') AS intent, more FROM invsvc_outbox WHERE base_url = $1 AND
 """
-# Rows that were not moved, in their order.
-NEW_ROWS: Final = f"{_ROWS}moved = 0 ORDER BY seq LIMIT $2"
+# Rows that were not moved, in their order, after a number.
+NEW_ROWS: Final = f"{_ROWS}moved = 0 AND seq > $2 ORDER BY seq LIMIT $3"
 # Rows that were moved, after a number.
 MOVED_ROWS: Final = f"{_ROWS} moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
 # The row of a key, unless it was moved.
@@ -258,22 +258,37 @@ SELECT more FROM invsvc_outbox WHERE base_url = $1 AND moved = 0 AND more IS NOT
 MARK_ROWS_MOVED: Final = """
 UPDATE invsvc_outbox SET moved = 1, common = '', intent = '', more = NULL WHERE seq {any 1 bigint}
 """
-DELETE_ROW: Final = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
-# Only if it was not moved: a row comes back then.
-DELETE_NEW_ROW: Final = f"{DELETE_ROW} AND moved = 0 RETURNING seq"
-# The rows of entries that are deleted in the store, by key and digest: those that were moved, and new ones of
-# the same write.  A new one of another write stays: the application may have enqueued it under the key if an
-# earlier deletion was interrupted, after that of the row and before that of the entry.
-DELETE_OLD_ROWS: Final = """
-DELETE FROM invsvc_outbox WHERE seq IN (
+# The same for rows of entries that are there, by key and digest: other writes under the keys stay new.
+MARK_ROWS_OF_ENTRIES: Final = """
+UPDATE invsvc_outbox SET moved = 1, common = '', intent = '', more = NULL WHERE seq IN (
     SELECT o.seq FROM {rows 2 key:text digest:text} JOIN invsvc_outbox AS o ON o.key = given.key
-    WHERE o.base_url = $1 AND (o.moved = 1 OR o.digest = given.digest)
+    WHERE o.base_url = $1 AND o.moved = 0 AND o.digest = given.digest
 )
 """
+# Only if it was not moved: a row comes back then.
+DELETE_NEW_ROW: Final = """
+DELETE FROM invsvc_outbox WHERE base_url = $1 AND key = $2 AND moved = 0 RETURNING seq
+"""
+# The rows of entries that are deleted in the store.  A new row under such a key is another write's.
+_MOVED: Final = (
+    "FROM invsvc_outbox WHERE base_url = $1 AND moved = 1 AND key {any 2 text}"
+)
+DELETE_MOVED_ROWS: Final = f"DELETE {_MOVED}"
+MOVED_OF_KEYS: Final = f"SELECT key {_MOVED}"
 
 # --- moving such rows into the store: ``enqueued``
 
 _NUMBERS_OF_KEYS: Final = "SELECT seq FROM {s}entries WHERE key {any 1 text}"
+# The numbers of those whose verdicts somebody is still to acknowledge.  None if nobody does so in this store:
+# no verdict is taken, and none was acknowledged.
+UNHEARD_OF_KEYS: Final = f"""
+SELECT u.seq FROM {{s}}unheard AS u WHERE u.seq IN ({_NUMBERS_OF_KEYS}) AND (
+    EXISTS (SELECT 1 FROM {{s}}unheard WHERE taker IS NOT NULL) OR EXISTS (
+        SELECT 1 FROM {{s}}entries AS e WHERE e.state = {State.DONE:d}
+            AND NOT EXISTS (SELECT 1 FROM {{s}}unheard AS o WHERE o.seq = e.seq)
+    )
+)
+"""
 # Entries whose keys have other writes in the application's file go, with their verdicts.
 DELETE_UNHEARD_OF_KEYS: Final = (
     f"DELETE FROM {{s}}unheard WHERE seq IN ({_NUMBERS_OF_KEYS})"
@@ -282,6 +297,24 @@ DELETE_REPLACED: Final = "DELETE FROM {s}entries WHERE key {any 1 text}"
 # Rows marked as moved, of which the store has no entry, may have been sent.  These entries were just added.
 END_LOST: Final = """
 UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE key {any 5 text}
+"""
+
+# --- deleting such an entry and its row: ``freed_keys``
+
+_KEPT: Final = (
+    f"seq:bigint place:bigint lane:bigint {WRITTEN.partition(' ')[2]} claim:text flags:smallint"
+    " not_before:bigint due_at:bigint added_at:bigint"
+)
+_KEPT_NAMES: Final = ", ".join(
+    name for name, _, _ in (each.partition(":") for each in _KEPT.split())
+)
+# The key and all else of each that is open, to be put back if the row cannot be deleted.
+TO_PUT_BACK: Final = (
+    f"SELECT key, {_KEPT_NAMES} FROM {{s}}entries WHERE key {{any 1 text}} AND {OPEN}"
+)
+PUT_BACK: Final = f"""
+INSERT INTO {{s}}entries (key, {_KEPT_NAMES}) SELECT key, {_KEPT_NAMES}
+    FROM {{rows 1 key:text {_KEPT}}} WHERE true ON CONFLICT DO NOTHING
 """
 
 # --- what waits for its time, beside the lanes: ``due``
@@ -620,16 +653,20 @@ COUNT_DONE_AND_OPEN: Final = _count_up_to_limit(f"entries WHERE {DONE_AND_OPEN}"
 LOCK_DONE_AT: Final = (
     "SELECT seq, done_at FROM {s}entries WHERE seq {any 1 bigint} ORDER BY seq {update}"
 )
+# Those at the end of the order get new places in the order of these.
+PLACES_OF_KEYS: Final = "SELECT place, key FROM {s}entries WHERE key {any 1 text}"
 # Entries that are done with one of the verdicts, and were not emptied; they stay so until the commit.
 LOCK_REOPENABLE: Final = f"""
-SELECT e.seq, e.key, e.lane, e.done_at, e.verdict, e.intent, e.flags FROM {{s}}entries AS e
+SELECT e.seq, e.key, e.lane, e.done_at, e.verdict, e.intent, e.flags, e.place FROM {{s}}entries AS e
     WHERE e.key {{any 1 text}} AND e.verdict {{any 2 text}} AND e.state = {State.DONE:d}
     AND e.{NOT_APPLIED} AND e.intent IS NOT NULL ORDER BY e.seq {{update}}
 """
-# Under the lock of the statement before.  Without a given place, each keeps its own.
+# Under the lock of the statement before.  Without a given place, each keeps its own.  One that is aside,
+# where a person has found its verdict, comes back as by ``MAKE_DUE``: what it waited for may be gone.
 REOPEN_CHOSEN: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL,
-    flags = 0, intent = given.intent, place = coalesce(given.place, e.place)
+    flags = 0, intent = given.intent, place = coalesce(given.place, e.place),
+    due_at = CASE WHEN e.{ASIDE} THEN coalesce(e.not_before, 0) ELSE e.due_at END
     FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
 """
 # Only entries of the user's own keys: nothing runs another one again.
