@@ -52,7 +52,7 @@ async def test_stop_without_the_database(service, ends, graces):
             await running
             with pytest.raises(JournalError, match="away"):
                 await batch.summary()
-        assert loop.time() - stopped < 30.0
+        assert loop.time() - stopped < 300.0
         async with Batch.open(database().journal(name, silence=1), client) as batch:
             await all_of(batch, creates(client, 100))
             assert (await batch.summary()).verdicts == {Verdict.APPLIED: 100}
@@ -94,11 +94,12 @@ async def test_silent_connection_is_given_up(client, monkeypatch):
         database_proxy() as proxy,
         Batch.open(proxy.journal("silent"), client) as batch,
     ):
-        monkeypatch.setattr("invsvc_async.storage.postgres_pool._ANSWER", 0.2)
-        proxy.silence()
-        asking = asyncio.create_task(batch.summary())
-        await asyncio.sleep(0.4)  # sleeps: longer than it waits for an answer
-        assert not asking.done()
+        with monkeypatch.context() as while_silent:
+            while_silent.setattr("invsvc_async.storage.postgres_pool._ANSWER", 0.2)
+            proxy.silence()
+            asking = asyncio.create_task(batch.summary())
+            await asyncio.sleep(0.4)  # sleeps: longer than it waits for an answer
+            assert not asking.done()
         proxy.speak()
         assert (await asking).total == 0
 

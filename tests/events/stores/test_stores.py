@@ -596,9 +596,9 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
     store = events.PostgresStore(postgres, table="closing")
     await store.open()
     pool = (await store._database.opened()).pool
-    pool.patience = 0.2
 
     async def act(connection) -> None:
+        pool.patience = 0.2
         await store.close()
         await connection.fetch("SELECT 1")
 
