@@ -87,7 +87,7 @@ async def test_clock_of_this_machine_that_steps(service, client, journal, monkey
     assert next(steps) > 10
 
 
-@pytest.mark.silence(2)
+@pytest.mark.silence(10)
 async def test_pace_of_all_workers_together(service, shared):
     """Two workers of a pace of 60 a second keep to it together, the second one joining in the middle."""
     async with (
