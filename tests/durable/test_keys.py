@@ -846,9 +846,7 @@ async def test_verdict_that_the_database_gets_late(service, request, monkeypatch
                 store_beneath(client).patience = 0.5
                 proxy.cut()
 
-        async with client_of(
-            service, journal=journal, timeout=SOON, on_attempt=cut
-        ) as client:
+        async with client_of(service, journal=journal, on_attempt=cut) as client:
             assert await client.outcome_of("k") is None  # it is open
             with pytest.raises(JournalError, match="could not be stored"):
                 await create(client)

@@ -298,7 +298,8 @@ async def test_write_that_is_resumed_while_its_verdict_is_removed(
         )
         outcome = await write.outcome()
         await began.wait()
-        intent = attrs.evolve(outcome.intent, policy=POLICY)
+        policy = attrs.evolve(POLICY, deadline=300.0)
+        intent = attrs.evolve(outcome.intent, policy=policy)
         with gate(service, "webhooks.update"):
             again = asyncio.create_task(client.resume(intent).outcome())
             arriving = asyncio.create_task(service.arrived("webhooks.update", 2))

@@ -390,17 +390,21 @@ async def test_key_of_a_dropped_write_is_used_again(service, address, queued):
         with gate(service, "webhooks.update"):
             await enqueue(outbox, before, wrong.keyed("k"))
             await service.arrived("webhooks.update")
-            await until(lambda: queued.count("k") == 1)
+            await until(lambda: queued.count("k") >= 1)
             assert await outbox.drop("k")
             await enqueue(outbox, right.keyed("k"))
-            await until(lambda: queued.count("k") == 2)
+            await until(lambda: queued.count("k") >= 2)
         assert (await verdict_of(outbox, "k")).verdict is Verdict.APPLIED
         assert await ended(outbox, last) == [Verdict.APPLIED]
     assert written(service.ledger.entries) == ["before", "right", "last"]
 
 
-async def test_key_of_a_dropped_create_is_used_again(service, address, queued):
+async def test_key_of_a_dropped_create_is_used_again(
+    service, address, queued, monkeypatch
+):
     """The same for writes that wait for no other: those under both numbers start together, and one is sent."""
+    # reaches: the list is not read beside those that are held
+    monkeypatch.setattr("invsvc_async.writes.hanging.LEAST", 3600.0)
     async with (
         client_of(service, timeout=PATIENT) as client,
         Outbox.open(address, client, concurrency=4) as outbox,
@@ -414,10 +418,10 @@ async def test_key_of_a_dropped_create_is_used_again(service, address, queued):
         with gate(service, "webhooks.create", many=4):
             await enqueue(outbox, *before, wrong)
             await service.arrived("webhooks.create", 4)
-            await until(lambda: queued.count("k") == 1)
+            await until(lambda: queued.count("k") >= 1)
             assert await outbox.drop("k")
             await enqueue(outbox, right)
-            await until(lambda: queued.count("k") == 2)
+            await until(lambda: queued.count("k") >= 2)
         assert (await verdict_of(outbox, "k")).verdict is Verdict.APPLIED
         # before the first write: none is settled
         assert service.arrivals("webhooks.list") == 1
