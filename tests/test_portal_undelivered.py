@@ -9,6 +9,7 @@ import time
 import pytest
 
 from invsvc_async import ApiKey, Client, Portal, Verdict
+from invsvc_async.concurrency.loop_thread import LoopThread
 from invsvc_async.testing import serving
 from invsvc_async.writes.run_journal import RunJournal
 
@@ -34,8 +35,17 @@ def service():
 
 
 @pytest.fixture
-def limit():
+def limit(monkeypatch):
     """Return what raises ``TimeLimitError`` in the main thread, and waits until that has cancelled its call."""
+    soon, is_cancelled = LoopThread.soon, threading.Event()
+
+    def noted(running, step):
+        soon(running, step)
+        if getattr(step, "__name__", "") == "cancel":
+            is_cancelled.set()
+
+    # reaches: nothing tells that the main thread has asked for the cancellation
+    monkeypatch.setattr(LoopThread, "soon", noted)
 
     def raise_it(*_):
         raise TimeLimitError
@@ -44,7 +54,7 @@ def limit():
 
     def interrupt():
         signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-        time.sleep(0.5)  # sleeps: the main thread asks for the cancellation meanwhile
+        assert is_cancelled.wait(300)
 
     yield interrupt
     signal.signal(signal.SIGUSR1, before)

@@ -14,6 +14,7 @@ import pytest
 from invsvc_async.agents.stdio import LONGEST, InputLines, LineEnd
 from tests.agents.conftest import HOOK, facts
 from tests.agents.processes import Host
+from tests.batch.conftest import silence_of
 from tests.support.database import database
 
 pytestmark = [
@@ -71,11 +72,11 @@ async def test_call_that_the_agent_gives_up(service, tmp_path):
     """A call that the agent cancels, with the server alive, is settled by the next one of its key."""
     service.script("webhooks.create", "apply, then hang 30")
     async with Host(tmp_path, service) as host:
-        with pytest.raises(Exception):  # noqa: B017, PT011 - what the SDK raises is its own
-            await host.agent.call_tool(
-                "webhooks_create", CALL, read_timeout_seconds=1.0
-            )
+        calling = asyncio.create_task(host.agent.call_tool("webhooks_create", CALL))
         await service.arrived("webhooks.create")
+        calling.cancel()
+        with suppress(asyncio.CancelledError):
+            await calling
         said = facts(await host.agent.call_tool("webhooks_create", CALL))
     assert_applied_once(said, service)
 
@@ -115,8 +116,10 @@ async def test_second_server(service, tmp_path):
 
 @pytest.fixture
 async def hosts(service, tmp_path, request):
-    """Yield two hosts, whose servers share a journal in PostgreSQL."""
-    address = database().at(journal=f"a{abs(hash(request.node.nodeid))}", silence=1)
+    """Yield two hosts, whose servers share a journal in PostgreSQL, with the ``silence`` that the test is marked with."""
+    address = database().at(
+        journal=f"a{abs(hash(request.node.nodeid))}", silence=silence_of(request)
+    )
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
@@ -137,6 +140,7 @@ async def test_servers_that_share_a_database(service, hosts):
 
 
 @pytest.mark.slow
+@pytest.mark.silence(1)
 @pytest.mark.parametrize("step", ["hang 30", "apply, then hang 30"])
 async def test_server_that_dies_beside_another(service, hosts, step):
     """One is killed in mid-call, and the agent of the other calls the same key: one effect, and it is told so."""

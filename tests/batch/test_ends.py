@@ -17,6 +17,7 @@ from invsvc_async import (
     ConfigurationError,
     InvalidRequestError,
     JournalError,
+    Timeouts,
     Verdict,
 )
 from invsvc_async.batch import Batch, item_driver
@@ -100,14 +101,17 @@ async def test_stopped_run_says_what_it_left(service, client, path):
     assert (len(first) + len(rest), service.arrivals("webhooks.create")) == (20, 20)
 
 
-async def test_cancelled_run_shelves_at_once(service, client, path):
+async def test_cancelled_run_shelves_at_once(service, path):
     """A cancelled consumer leaves promptly; what was in flight is in the journal and in `client.unsettled`."""
     service.script("webhooks.create", *["hang"] * 4)
-    async with Batch.open(path, client, concurrency=4) as batch:
+    async with (
+        client_of(service, timeout=Timeouts(attempt=600.0)) as client,
+        Batch.open(path, client, concurrency=4) as batch,
+    ):
         running = asyncio.create_task(all_of(batch, creates(client, 4)))
         await service.arrived("webhooks.create", 4)
         running.cancel()
-        await asyncio.wait([running], timeout=10.0)  # half of what the attempts have
+        await asyncio.wait([running], timeout=300)  # half of what the attempts have
         assert running.cancelled()
         summary = await batch.summary()
     assert (summary.sending, len(client.unsettled)) == (4, 4)

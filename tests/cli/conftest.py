@@ -76,9 +76,9 @@ class Served:
         )
 
 
-def child(*arguments, **options):
+def child(*arguments, start=("-m", "invsvc_async.cli"), **options):
     return subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "invsvc_async.cli", *arguments],
+        [sys.executable, *start, *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **{"env": ENVIRONMENT, **options},
     )  # fmt: skip
 

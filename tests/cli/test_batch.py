@@ -613,7 +613,7 @@ async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
     feeding = await asyncio.to_thread(path.open, "wb")
     with feeding:
         running.send_signal(number)
-        _, err = await asyncio.wait_for(running.communicate(), 30)
+        _, err = await asyncio.wait_for(running.communicate(), 300)
     assert running.returncode in (130, -number)
     assert b"Traceback" not in err
 

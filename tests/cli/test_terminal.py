@@ -302,7 +302,7 @@ def test_long_value_of_an_item(invsvc, terminal):
 def test_spinner_of_a_slow_write(invsvc, terminal, served, monkeypatch):
     """A silent write shows what it waits for and how long at most, and leaves no trace in what follows."""
     monkeypatch.setattr("invsvc_async.cli.progress._SILENCE", 0.0)
-    served.script("journeys.update", "slow 0.5")
+    served.script("journeys.update", "slow 2")
 
     text = terminal(100, "write", "journeys.update", "jrn_1", "name=slow")
 
@@ -316,7 +316,7 @@ def test_spinner_of_an_ambiguous_write(invsvc, terminal, served, monkeypatch):
     """While a lost answer is settled, it names the step, and the end of settling."""
     monkeypatch.setattr("invsvc_async.cli.progress._SILENCE", 0.0)
     served.script("journeys.update", "apply, then reset")
-    served.script("journeys.get", "slow 0.5")
+    served.script("journeys.get", "slow 2")
 
     text = terminal(100, "write", "journeys.update", "jrn_1", "name=lost")
 
@@ -337,7 +337,7 @@ def test_no_spinner_in_a_pipe(invsvc, monkeypatch, served):
 def test_lines_in_a_pipe(invsvc, monkeypatch, served):
     """Off a terminal a long wait is told in lines, but not as JSON."""
     monkeypatch.setattr("invsvc_async.cli.progress._EVERY", 0.02)
-    served.script("users.get", "slow 0.3", "slow 0.3")
+    served.script("users.get", "slow 2", "slow 0.3")
 
     said = invsvc("get", "users", "usr_1").err.splitlines()
     assert said[0].startswith("waiting for the answer to users.get (at most ")

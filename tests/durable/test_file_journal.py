@@ -29,6 +29,7 @@ from tests.durable.stores import (
 from tests.durable.writing import cut_off
 from tests.faults.conftest import SHORT
 from tests.support.children import counted_elsewhere
+from tests.support.gate import PATIENT, gate
 from tests.support.inside import store_beneath
 from tests.support.waiting import cancel, until
 
@@ -130,15 +131,17 @@ async def test_write_is_not_sent_later_than_its_file_says(service, tmp_path):
 async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_path):
     """A write that was cancelled while it waited for a connection leaves nothing behind."""
     path = tmp_path / "journal.db"
-    service.script("webhooks.create", "slow 0.3")
-    async with client_of(service, journal=path, max_concurrency=1) as client:
-        first = asyncio.create_task(client.webhooks.create(**HOOK, tag=True).outcome())
-        await service.arrived("webhooks.create")
-        hook = service.seed_webhook()
-        second = asyncio.create_task(client.webhooks.delete(hook.id).outcome())
-        await until(lambda: ("webhooks.delete",) in rows_in(path, "operation"))
-        second.cancel()
-        await asyncio.wait([first, second])
+    alone = {"max_concurrency": 1, "timeout": PATIENT}
+    async with client_of(service, journal=path, **alone) as client:
+        with gate(service, "webhooks.create"):
+            create = client.webhooks.create(**HOOK, tag=True)
+            first = asyncio.create_task(create.outcome())
+            await service.arrived("webhooks.create")
+            hook = service.seed_webhook()
+            second = asyncio.create_task(client.webhooks.delete(hook.id).outcome())
+            await until(lambda: ("webhooks.delete",) in rows_in(path, "operation"))
+            await cancel(second)
+        await first
 
     assert (second.cancelled(), await kept(path)) == (True, [])
     assert service.arrivals("webhooks.delete") == 0

@@ -27,6 +27,7 @@ from tests.batch.conftest import client_of
 from tests.durable.test_restored import SOON
 from tests.durable.writing import create, cut_off, rename
 from tests.support.database import database
+from tests.support.gate import PATIENT, gate
 from tests.support.inside import journal_of, store_beneath
 from tests.support.waiting import cancel, until
 
@@ -240,16 +241,17 @@ async def test_write_that_was_cancelled_is_taken_by_another_process_at_once(
 
 async def test_waiter_returns_a_refusal_and_does_not_send(service, shared):
     """The verdict for which another process has waited is its own, whatever it is."""
-    service.script("journeys.update", "slow 0.5")
-    async with two(service, shared) as (one, other):
+    async with two(service, shared, timeout=PATIENT) as (one, other):
         writes = [
             each.journeys.update("jrn_none", name="x").keyed("k")
             for each in (one, other)
         ]
-        running = asyncio.create_task(writes[0].outcome())
-        await service.arrived("journeys.update")
-        second = await writes[1].outcome()
-        first = await running
+        with gate(service, "journeys.update"):
+            running = asyncio.create_task(writes[0].outcome())
+            await service.arrived("journeys.update")
+            waiting = asyncio.create_task(writes[1].outcome())
+            await until(lambda: bool(claims_of(other).waits._waiting))
+        first, second = await running, await waiting
     assert (first.verdict, second.verdict, second.replayed) == (
         Verdict.REFUSED,
         Verdict.REFUSED,

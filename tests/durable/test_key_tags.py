@@ -86,7 +86,7 @@ async def test_lost_answer_of_an_untagged_create(service, address):
 
 async def outcomes_of(*writes):
     """Run *writes* at the same time, and return their outcomes, which do not wait for each other for ever."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         return await asyncio.gather(*(write.outcome() for write in writes))
 
 

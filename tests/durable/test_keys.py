@@ -38,6 +38,7 @@ from tests.durable.writing import create, cut_off, rename, retry
 from tests.support.children import until_stopped
 from tests.support.database import connected
 from tests.support.database_proxy import database_proxy
+from tests.support.gate import gate
 from tests.support.inside import journal_of, store_beneath
 from tests.support.waiting import cancel, forever, until
 
@@ -801,16 +802,17 @@ async def test_database_that_is_away(service, request, when):
         )
         async with client_of(service, journal=journal) as client:
             assert await client.outcome_of("k") is None  # it is open
-            store_beneath(client).patience = 0.5
             if when == "before the claim":
                 await create(client, "first", url="https://me.example/first")
+                store_beneath(client).patience = 0.5
                 proxy.cut()
                 write = create(client)
             else:
-                service.script("journeys.get", "slow 0.3")
-                write = asyncio.create_task(rename(client, "x", "k").outcome())
-                await service.arrived("journeys.get")
-                proxy.cut()
+                with gate(service, "journeys.get"):
+                    write = asyncio.create_task(rename(client, "x", "k").outcome())
+                    await service.arrived("journeys.get")
+                    store_beneath(client).patience = 0.5
+                    proxy.cut()
             with pytest.raises(JournalError, match="is away"):
                 await write
             await proxy.open()
@@ -836,21 +838,20 @@ async def test_verdict_that_the_database_gets_late(service, request, monkeypatch
         journal = (
             proxy.address + f"&journal=late{abs(hash(request.node.nodeid))}&silence=60"
         )
-        answers = iter([proxy.cut])
+        usual = []
 
         def cut(report):
-            if report.operation == "webhooks.create":
-                next(answers, lambda: None)()
+            if report.operation == "webhooks.create" and not usual:
+                usual.append(store_beneath(client).patience)
+                store_beneath(client).patience = 0.5
+                proxy.cut()
 
-        async with client_of(
-            service, journal=journal, timeout=SOON, on_attempt=cut
-        ) as client:
+        async with client_of(service, journal=journal, on_attempt=cut) as client:
             assert await client.outcome_of("k") is None  # it is open
-            usual, store_beneath(client).patience = store_beneath(client).patience, 0.5
             with pytest.raises(JournalError, match="could not be stored"):
                 await create(client)
             await proxy.open()
-            store_beneath(client).patience = usual
+            [store_beneath(client).patience] = usual
             again = await create(client).outcome()
         async with client_of(service, journal=journal) as client:
             assert (await create(client).outcome()).applied

@@ -12,6 +12,7 @@ from invsvc_async.reconcile.history import Resumed
 from invsvc_async.writes import hanging
 from tests.batch.conftest import POLICY, client_of
 from tests.durable.writing import rename
+from tests.support.gate import PATIENT, gate
 from tests.support.inside import store_beneath
 from tests.support.waiting import cancel, until
 
@@ -99,8 +100,8 @@ async def test_sender_of_a_key_that_is_settled_elsewhere(
 async def test_keys_that_are_run_while_another_waits(service, tmp_path):
     """A run that waits for its turn behind another key of its thing does not keep keys of other things."""
     one, two = (service.seed_journey(status="draft").id for _ in range(2))
-    service.script("journeys.update", "slow 0.5")
-    async with client_of(service, journal=tmp_path / "calls.db") as client:
+    journal = tmp_path / "calls.db"
+    async with client_of(service, journal=journal, timeout=PATIENT) as client:
         order = []
 
         async def named(journey, name):
@@ -108,8 +109,12 @@ async def test_keys_that_are_run_while_another_waits(service, tmp_path):
             order.append(name)
 
         async with asyncio.TaskGroup() as group:
-            for journey, name in ((one, "first"), (one, "second"), (two, "other")):
-                group.create_task(named(journey, name))
+            with gate(service, "journeys.update"):
+                group.create_task(named(one, "first"))
+                await service.arrived("journeys.update")
+                for journey, name in ((one, "second"), (two, "other")):
+                    group.create_task(named(journey, name))
+                await until(lambda: order)
     assert order == ["other", "first", "second"]
 
 

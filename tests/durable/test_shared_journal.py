@@ -24,6 +24,7 @@ from tests.durable.writing import cut_off
 from tests.support.children import until_stopped
 from tests.support.database import failing_at_cancellation
 from tests.support.database_proxy import database_proxy
+from tests.support.gate import PATIENT, gate
 from tests.support.inside import journal_of, store_beneath
 from tests.support.waiting import cancel, until, until_no
 
@@ -261,16 +262,16 @@ async def test_move_whose_reply_is_lost(service, shared, monkeypatch):
 async def test_write_whose_second_awaiter_goes_on(service, shared):
     """The first one is cancelled while the intent is stored; that of the second is not removed in its place."""
     hook = service.seed_webhook().id
-    async with client_of(service, journal=shared) as client:
+    async with client_of(service, journal=shared, timeout=PATIENT) as client:
         write = client.webhooks.update(hook, description="mine")
-        service.script("webhooks.update", "slow 2")
-        first, second = (asyncio.create_task(write.outcome()) for _ in range(2))
-        await until(lambda: journal_of(client)._writes)
-        await asyncio.sleep(0)
-        first.cancel()
-        await service.arrived("webhooks.update")
-        await asyncio.sleep(0.1)  # sleeps: in which its entry would be removed
-        stored = await rows_of(client)
+        with gate(service, "webhooks.update"):
+            first, second = (asyncio.create_task(write.outcome()) for _ in range(2))
+            await until(lambda: journal_of(client)._writes)
+            await asyncio.sleep(0)
+            first.cancel()
+            await service.arrived("webhooks.update")
+            await asyncio.sleep(0.1)  # sleeps: in which its entry would be removed
+            stored = await rows_of(client)
         assert (await second).verdict is Verdict.APPLIED
 
     assert len(stored) == 1
@@ -290,21 +291,23 @@ async def test_write_that_is_resumed_while_its_verdict_is_removed(
 
     rows = PostgresStore.rows
     monkeypatch.setattr(PostgresStore, "rows", slowly)
-    async with client_of(service, journal=shared) as client:
-        service.script("webhooks.update", "reset", "slow 2")
+    async with client_of(service, journal=shared, timeout=PATIENT) as client:
+        service.script("webhooks.update", "reset")
         write = client.webhooks.update(hook, description="mine").with_policy(
             resend="never"
         )
         outcome = await write.outcome()
         await began.wait()
-        intent = attrs.evolve(outcome.intent, policy=POLICY)
-        again = asyncio.create_task(client.resume(intent).outcome())
-        arriving = asyncio.create_task(service.arrived("webhooks.update", 2))
-        await asyncio.wait([arriving], timeout=0.6)  # it waits for the removal
-        goes_on.set()
-        await arriving
-        await asyncio.sleep(0.1)  # sleeps: in which its entry would be removed
-        stored = await rows_of(client)
+        policy = attrs.evolve(POLICY, deadline=300.0)
+        intent = attrs.evolve(outcome.intent, policy=policy)
+        with gate(service, "webhooks.update"):
+            again = asyncio.create_task(client.resume(intent).outcome())
+            arriving = asyncio.create_task(service.arrived("webhooks.update", 2))
+            await asyncio.wait([arriving], timeout=0.6)  # it waits for the removal
+            goes_on.set()
+            await arriving
+            await asyncio.sleep(0.1)  # sleeps: in which its entry would be removed
+            stored = await rows_of(client)
         resumed = await again
 
     assert (outcome.verdict, resumed.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)

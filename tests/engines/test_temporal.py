@@ -181,7 +181,7 @@ async def test_activity_whose_write_is_overtaken(service, invsvc):
 
 async def test_heartbeats(service, register):
     """They are sent while the write is under way, if the activity has a timeout for them."""
-    service.script("webhooks.create", "slow 1")
+    service.script("webhooks.create", "slow 3")
     here = environment(heartbeat_timeout=timedelta(seconds=0.3))
     beats = []
     here.on_heartbeat = lambda *_: beats.append(1)

@@ -341,11 +341,12 @@ async def test_requests_that_are_cancelled(tmp_path):
     """They end at once. A write in flight is in `unsettled` and in the journal; settling it finds its end."""
     chance, loop = random.Random(32), asyncio.get_running_loop()
     faults, cancelled = Faults(rate=0.25, reads=0.25, late_up_to=0.1), set()
+    patient = Timeouts(attempt=3.0, connect=20.0, call=50.0)
     async with (
         Simulator(
             seed=32, faults=faults, latency=0.05, clock=service_clock()
         ) as service,
-        client_of(service, journal=tmp_path / "calls.db") as client,
+        client_of(service, journal=tmp_path / "calls.db", timeout=patient) as client,
     ):
         for _ in range(40):
             journey = service.seed_journey(name="before").id
@@ -356,7 +357,7 @@ async def test_requests_that_are_cancelled(tmp_path):
             begun = loop.time()
             writing.cancel()
             await asyncio.wait([writing])
-            assert loop.time() - begun < 0.2  # an attempt has 0.3 s, and a verdict more
+            assert loop.time() - begun < 2.0  # an attempt has 3 s, and a verdict more
             if writing.cancelled():
                 cancelled.add(journey)
         intents = client.unsettled

@@ -44,6 +44,7 @@ from tests.outbox.conftest import (
 from tests.soak.outboxes import run
 from tests.support.database import failing_at_cancellation
 from tests.support.database_proxy import database_proxy
+from tests.support.gate import PATIENT, gate
 from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until, until_no
 
@@ -363,38 +364,65 @@ async def test_owner_that_is_quiet(client, outbox, address, asked_with, is_alive
     assert found.alive is is_alive
 
 
-async def test_key_of_a_dropped_write_is_used_again(service, client, outbox):
+@pytest.fixture
+def queued(monkeypatch):
+    """Return a list that gets the key of each write that a dispatcher has read, and queues."""
+    add, keys = Dispatcher._add, []  # reaches: see below
+
+    def noted(dispatcher, item):
+        add(dispatcher, item)
+        keys.append(item.entry.key)
+
+    # reaches: nothing tells what a dispatcher has read
+    monkeypatch.setattr(Dispatcher, "_add", noted)
+    return keys
+
+
+async def test_key_of_a_dropped_write_is_used_again(service, address, queued):
     """A dispatcher that has the dropped write in its queue sends the new one under its key, once."""
-    hook = service.seed_webhook().id
-    before, wrong, right, last = changes(
-        client, hook, "before", "wrong", "right", "last"
-    )
-    service.script("webhooks.update", "slow 0.5")
-    async with outbox.dispatching():
-        await enqueue(outbox, before, wrong.keyed("k"))
-        await service.arrived("webhooks.update")
-        assert await outbox.drop("k")
-        for write in (right.keyed("k"), last):
-            assert await ended(outbox, write) == [Verdict.APPLIED]
+    hook, texts = service.seed_webhook().id, ["before", "wrong", "right", "last"]
+    async with (
+        client_of(service, timeout=PATIENT) as client,
+        Outbox.open(address, client) as outbox,
+        outbox.dispatching(),
+    ):
+        before, wrong, right, last = changes(client, hook, *texts)
+        with gate(service, "webhooks.update"):
+            await enqueue(outbox, before, wrong.keyed("k"))
+            await service.arrived("webhooks.update")
+            await until(lambda: queued.count("k") >= 1)
+            assert await outbox.drop("k")
+            await enqueue(outbox, right.keyed("k"))
+            await until(lambda: queued.count("k") >= 2)
+        assert (await verdict_of(outbox, "k")).verdict is Verdict.APPLIED
+        assert await ended(outbox, last) == [Verdict.APPLIED]
     assert written(service.ledger.entries) == ["before", "right", "last"]
 
 
-async def test_key_of_a_dropped_create_is_used_again(service, client, address):
+async def test_key_of_a_dropped_create_is_used_again(
+    service, address, queued, monkeypatch
+):
     """The same for writes that wait for no other: those under both numbers start together, and one is sent."""
-    creates = [
-        client.webhooks.create(**{**HOOK, "url": f"https://{at}.example"})
-        for at in range(6)
-    ]
-    before, (wrong, right) = creates[:4], [each.keyed("k") for each in creates[4:]]
-    service.script("webhooks.create", *["slow 0.5"] * 4, *["slow 0.2"] * 4)
+    # reaches: the list is not read beside those that are held
+    monkeypatch.setattr("invsvc_async.writes.hanging.LEAST", 3600.0)
     async with (
+        client_of(service, timeout=PATIENT) as client,
         Outbox.open(address, client, concurrency=4) as outbox,
         outbox.dispatching(),
     ):
-        await enqueue(outbox, *before, wrong)
-        await service.arrived("webhooks.create", 4)
-        assert await outbox.drop("k")
-        assert await ended(outbox, right) == [Verdict.APPLIED]
+        creates = [
+            client.webhooks.create(**{**HOOK, "url": f"https://{at}.example"})
+            for at in range(6)
+        ]
+        before, (wrong, right) = creates[:4], [each.keyed("k") for each in creates[4:]]
+        with gate(service, "webhooks.create", many=4):
+            await enqueue(outbox, *before, wrong)
+            await service.arrived("webhooks.create", 4)
+            await until(lambda: queued.count("k") >= 1)
+            assert await outbox.drop("k")
+            await enqueue(outbox, right)
+            await until(lambda: queued.count("k") >= 2)
+        assert (await verdict_of(outbox, "k")).verdict is Verdict.APPLIED
         # before the first write: none is settled
         assert service.arrivals("webhooks.list") == 1
     sent = [entry.body["url"] for entry in service.ledger.entries]

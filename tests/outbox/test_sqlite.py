@@ -127,7 +127,7 @@ async def test_opening_that_is_given_up(path, client):
                 await Outbox.open(path, client).__aenter__()
     name = f"invsvc outbox {path}"
     await until_no(
-        lambda: [each for each in threading.enumerate() if each.name == name], within=30
+        lambda: [each for each in threading.enumerate() if each.name == name]
     )
 
 

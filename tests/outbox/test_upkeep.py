@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
+from tests.batch.conftest import client_of
 from tests.outbox.conftest import (
     changes,
     ended,
@@ -19,6 +20,7 @@ from tests.outbox.conftest import (
     written,
 )
 from tests.outbox.test_results import taken
+from tests.support.gate import PATIENT, gate
 from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until
 
@@ -95,23 +97,30 @@ async def test_prune_refuses_a_time_to_come(outbox):
 
 
 async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(
-    service, client, place
+    service, place, monkeypatch
 ):
     """The retried one waits for it, and not for a later poll; it is then overtaken, and the newer one keeps its effect."""
+    # reaches: no poll comes within this test
+    monkeypatch.setattr("invsvc_async.durable.leases._LONGEST", 3600.0)
     hook = service.seed_webhook().id
-    slow = str(place).replace("silence=60", "silence=240")  # a poll each minute
-    service.script("webhooks.update", "403", "slow 0.5")
-    async with Outbox.open(slow, client) as outbox, outbox.dispatching():
+    slow = str(place).replace("silence=60", "silence=14400")
+    service.script("webhooks.update", "403")
+    async with (
+        client_of(service, timeout=PATIENT) as client,
+        Outbox.open(slow, client) as outbox,
+        outbox.dispatching(),
+    ):
         [older] = await enqueue(outbox, update(client, service, "older", hook))
         assert (await verdict_of(outbox, older)).verdict is Verdict.REFUSED
-        [newer] = await enqueue(outbox, update(client, service, "newer", hook))
-        await service.arrived("webhooks.update", 2)
-        assert await outbox.retry(older) == [older]
-        if slow == str(place):
-            # so that the dispatcher looks meanwhile
-            await enqueue(outbox, update(client, service))
-        assert await outbox.get(newer) is None
-        assert (await verdict_of(outbox, older, 30)).verdict is Verdict.NOT_APPLIED
+        with gate(service, "webhooks.update"):
+            [newer] = await enqueue(outbox, update(client, service, "newer", hook))
+            await service.arrived("webhooks.update", 2)
+            assert await outbox.retry(older) == [older]
+            if slow == str(place):
+                # so that the dispatcher looks meanwhile
+                await enqueue(outbox, update(client, service))
+            assert await outbox.get(newer) is None
+        assert (await verdict_of(outbox, older)).verdict is Verdict.NOT_APPLIED
         assert (await outbox.get(newer)).verdict is Verdict.APPLIED
     assert written(service.ledger.effects(), hook) == ["newer"]
 

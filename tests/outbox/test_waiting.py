@@ -112,7 +112,7 @@ async def test_write_that_is_deleted_before_its_verdict_is_seen(
     await until(lambda: outbox_entries(outbox).entry("dropped"))
     assert await outbox.drop("dropped")
     with pytest.raises(JournalError, match="'dropped' was deleted"):
-        await asyncio.wait_for(sending, 20)
+        await asyncio.wait_for(sending, 300)
     assert service.arrivals("webhooks.update") == 0
 
     looks, look = asyncio.Event(), outbox_entries(outbox).entry
@@ -130,7 +130,7 @@ async def test_write_that_is_deleted_before_its_verdict_is_seen(
         await until(lambda: outbox.prune(older_than=0, unacknowledged=True))
         looks.set()
         with pytest.raises(JournalError, match="'pruned' was deleted"):
-            await asyncio.wait_for(sending, 20)
+            await asyncio.wait_for(sending, 300)
 
 
 @pytest.mark.parametrize("place", ["SQLite"], indirect=True)

@@ -129,7 +129,7 @@ class Kept:
 
     def wait_for(self, count: int) -> None:
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.seen) >= count, 30)
+            assert self.arrived.wait_for(lambda: len(self.seen) >= count, 300)
 
 
 def flask_app(receiver: events.Receiver) -> Any:
@@ -377,7 +377,7 @@ def test_thread_that_cannot_make_an_event_loop(monkeypatch) -> None:
                 daemon=True,
             )
             asked.start()
-            asked.join(30)
+            asked.join(300)
     assert answers == [503, 503]
     assert kept.receiver.sync.receive(RESOURCE, headers).status == 200
     kept.receiver.sync.stop()
@@ -617,7 +617,7 @@ def ended_by(stop: Callable[[], None]) -> None:
     """Call *stop* in a thread, and check that it ends."""
     stopping = threading.Thread(target=stop, daemon=True)
     stopping.start()
-    stopping.join(30)
+    stopping.join(300)
     assert not stopping.is_alive()
 
 
@@ -625,7 +625,7 @@ def until_no_thread() -> None:
     """Wait until the threads of receivers have ended."""
     for thread in threading.enumerate():
         if thread.name == "invsvc events":
-            thread.join(30)
+            thread.join(300)
             assert not thread.is_alive()
 
 

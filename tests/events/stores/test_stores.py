@@ -596,16 +596,19 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
     store = events.PostgresStore(postgres, table="closing")
     await store.open()
     pool = (await store._database.opened()).pool
-    pool.patience = 0.2
+    is_closed = asyncio.Event()
 
     async def act(connection) -> None:
+        pool.patience = 0.2
         await store.close()
+        is_closed.set()
         await connection.fetch("SELECT 1")
 
     async with asyncio.timeout(300):
         with pytest.raises(JournalError):
             await pool.ask(act)
 
+    assert is_closed.is_set()
     assert (await store.counts())["open"] == 0
     await store.close()
 
