@@ -270,7 +270,7 @@ class Entries:
         keys: Sequence[str],
         deletion: Callable[[], Script[T]],
     ) -> T:
-        """Run *deletion*, which may delete the entries of *keys*, and delete what is elsewhere of those."""
+        """Run *deletion* of entries of *keys*, and delete what a store has of them elsewhere."""
         del keys
         return await self.store.run(deletion)
 

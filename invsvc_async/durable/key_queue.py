@@ -196,7 +196,7 @@ class Queue:
 
     async def _is_free(self, run: KeyedRun, entry: Entry) -> bool:
         """
-        Move *entry*, which is to be passed over, to where any run may take it, unless it is there.
+        Free *entry* for any run, before this run passes over it, unless it is free.
 
         Its process may only be frozen or cut off: then it has lost the entry, and finds that it is overtaken
         before it sends, or sends again. Return ``False`` if it lives again, or the entry was changed.

@@ -29,7 +29,7 @@ class KeyStart:
         self.order.leave(self)
 
     def come_back(self) -> None:
-        """Take the place that this start had before it left, since it claims the key after all."""
+        """Return to the old place among the starts: the run claims the key after all."""
         self.order.come_back(self)
 
 
@@ -47,7 +47,7 @@ class StartOrder:
         return start
 
     def come_back(self, start: KeyStart) -> None:
-        """Insert *start*, which has left, before those that have started later."""
+        """Insert *start* again, before all later starts."""
         starts = self._starts.setdefault(start.thing, deque())
         earlier = sum(each.number < start.number for each in starts)
         starts.insert(earlier, start)

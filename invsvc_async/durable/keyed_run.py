@@ -289,7 +289,7 @@ class KeyedRun(msgspec.Struct, eq=False):
         self.claims.waits.notify(self.lane.number)
 
     def _end_with(self, entry: Entry, left: Left | None) -> None:
-        """End the run before the next one of its key; *entry*, its verdict, is stored until it is stored."""
+        """End the run, before the next run of the key; store *entry*, its verdict, until that succeeds."""
         self.is_over = True
         self.claims.ends.end_run(self.name, self.lane, entry, left)
 

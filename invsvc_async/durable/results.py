@@ -96,7 +96,7 @@ class Consumer:
         return taker == leases.taker and leases.clock.now() <= leases.until
 
     async def _has_kept(self, entry: Entry) -> bool:
-        """Ask about *entry*, and all others of its page; forget those that others have, or that are gone."""
+        """Ask the store about the page of *entry*; forget verdicts that are gone, or taken by others."""
         leases = self._leases
         taker = entry.taker or ""
         page = _Page(taker, leases.taker, leases.clock.now())
@@ -112,7 +112,7 @@ class Consumer:
         return entry.seq in found
 
     async def has(self, entry: Entry) -> bool:
-        """Return whether this process may still give the verdict of *entry*, a write that it has finished."""
+        """Return whether this process may still give the verdict of *entry*, a write of its own."""
         taker = entry.taker or ""
         if self._has_lived_since(taker):
             return True

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.store import application_table
 from invsvc_async.durable.store.sqlite import DIALECT
 from invsvc_async.errors import JournalError
@@ -18,7 +19,6 @@ from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.intents import Commons
     from invsvc_async.durable.store.enqueued import Statement
     from invsvc_async.storage.dialect import Cell
 
@@ -35,6 +35,7 @@ class ApplicationFile:
     def __init__(self, path: str | Path, base_url: str) -> None:
         self.path: Path = Path(path)
         self.base_url: str = base_url
+        self.commons: Commons = Commons()  # of the store into which rows are moved
         self._writer: Writer | None = None  # the thread that has the file
         self.has_more: bool = True  # whether its table is of the second version
         self._fast_until = 0.0  # loop time
@@ -83,7 +84,7 @@ class ApplicationFile:
             ).fetchall()
         )
 
-    async def rows(self, statement: Statement, commons: Commons) -> list[Entry]:
+    async def rows(self, statement: Statement) -> list[Entry]:
         """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
         entries: list[Entry] = []
         if not self.has_more:
@@ -91,7 +92,7 @@ class ApplicationFile:
         for row in await self.do(statement):
             entry, common = application_table.entry_of_row(row)
             if entry.common is not None:
-                commons.texts[entry.common] = common
+                self.commons.texts[entry.common] = common
             entries.append(entry)
         return entries
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from invsvc_async.durable.entries import NOT_APPLIED
 from invsvc_async.durable.entry import Entry
-from invsvc_async.durable.store import application_table, freed_keys
-from invsvc_async.durable.store.adding import known_of
+from invsvc_async.durable.store import application_table
 from invsvc_async.durable.store.conditions import aside_of
 from invsvc_async.durable.store.enqueued import (
     NOTHING_TAKEN,
@@ -34,6 +33,7 @@ from invsvc_async.outbox.application_file import ApplicationFile
 from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.enqueuing import Enqueuing, not_there, too_old_for
 from invsvc_async.outbox.entries import OutboxEntries
+from invsvc_async.outbox.file_deletions import FileDeletions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -106,11 +106,11 @@ class SqliteOutbox(OutboxEntries):
     ) -> None:
         file = ApplicationFile(path, core.base_url)
         store = file_at(_beside(file), "outbox", **how)
+        file.commons = store.commons
         super().__init__(store, core, SqliteEnqueuing(store, file), same_mode=same_mode)
         self.file: ApplicationFile = file
         self._moving = asyncio.Lock()
-        # whether a deletion may have been interrupted, by which process ever
-        self._may_have_note = True
+        self._deletions = FileDeletions(store, file)
 
     async def open(self) -> None:
         """
@@ -163,12 +163,12 @@ class SqliteOutbox(OutboxEntries):
             )
         await self.file.do(application_table.use_epoch(self.file.base_url, epoch))
         async with self._moving:
-            await self._settle_deletions()
+            await self._deletions.settle()
         if self.store.how.restored:  # rows that were not moved yet are of the copy too
             while (await self.move()).many:
                 pass
             after = 0
-            while found := await self._rows(
+            while found := await self.file.rows(
                 application_table.moved_rows(self.file.base_url, after, _AT_ONCE)
             ):
                 await end_lost(self.store, found)
@@ -181,9 +181,6 @@ class SqliteOutbox(OutboxEntries):
             await self.file.aclose()
         finally:
             await super().aclose()
-
-    async def _rows(self, statement: Statement) -> list[Entry]:
-        return await self.file.rows(statement, self.store.commons)
 
     # --- sending
 
@@ -207,10 +204,10 @@ class SqliteOutbox(OutboxEntries):
     async def move(self) -> TakenIn:
         """Move the first new rows that need not wait, and return what was moved."""
         async with self._moving:
-            await self._settle_deletions()
+            await self._deletions.settle()
             waiting: set[str] = set()
             after = 0
-            while new := await self._rows(
+            while new := await self.file.rows(
                 application_table.new_rows(self.file.base_url, after, _AT_ONCE)
             ):
                 taken = await take_in(self.store, new, waiting)
@@ -238,7 +235,7 @@ class SqliteOutbox(OutboxEntries):
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
         # first: it may be moved now
-        new = await self._rows(application_table.new_row(self.file.base_url, key))
+        new = await self.file.rows(application_table.new_row(self.file.base_url, key))
         moved = await super().entry(key)
         if not new:
             return moved
@@ -268,7 +265,7 @@ class SqliteOutbox(OutboxEntries):
         most = _MOST_LISTED if wanted else limit
         new: list[Entry] = []
         if chosen.includes_open:
-            rows = await self._rows(
+            rows = await self.file.rows(
                 application_table.new_rows(self.file.base_url, 0, most)
             )
             new = [row for row in rows if has_all(row.noted, wanted)]
@@ -280,7 +277,7 @@ class SqliteOutbox(OutboxEntries):
         """Delete a row that was not moved yet, or an entry, unless it may have been sent and is not done."""
         async with self._moving:
             if await entry_of(self.store, key) is None:
-                await self._settle_deletions()  # The entry may come back.
+                await self._deletions.settle()  # The entry may come back.
             if await entry_of(self.store, key) is None:
                 delete = application_table.delete_new(self.file.base_url, key)
                 return bool(await self.file.do(delete))
@@ -291,44 +288,8 @@ class SqliteOutbox(OutboxEntries):
         keys: Sequence[str],
         deletion: Callable[[], Script[T]],
     ) -> T:
-        """
-        Delete entries of *keys* as of any store, then the rows of those that are gone: see ``freed_keys``.
-
-        Rows that are not marked as moved, because of a kill, are marked before: else, a kill now would leave
-        a row that counts as new.
-        """
-        await self._settle_deletions()
-        known = await known_of(self.store, keys)
-        if digests := [(key, each.digest) for key, each in known.items()]:
-            mark = application_table.mark_rows_of(self.file.base_url, digests)
-            await self.file.do(mark)
-        self._may_have_note = True
-        script = partial(freed_keys.deleting, keys, deletion)
-        result, gone = await self.store.run(script)
-        if gone:
-            await self.file.do(application_table.delete_moved(self.file.base_url, gone))
-            await self.store.run(freed_keys.forget)
-        self._may_have_note = False
-        return result
-
-    async def _settle_deletions(self) -> None:
-        """Settle what a deletion has left that was interrupted; before any row is moved or deleted."""
-        if not self._may_have_note:
-            return
-        if deleted := await self.store.run(freed_keys.noted):
-            base_url = self.file.base_url
-            found = await self.file.do(application_table.moved_of(base_url, [*deleted]))
-            moved = {key for (key,) in found}
-            ended = [key for key in moved if deleted[key] is None]
-            # A copy of the store does not know what had the key later, and was perhaps sent.
-            if ended and not self.store.how.restored:
-                free = await self.store.run(partial(freed_keys.without_entries, ended))
-                if free:
-                    await self.file.do(application_table.delete_moved(base_url, free))
-            settle = partial(freed_keys.settle, deleted, moved)
-            lanes = await self.store.run(settle)
-            await self.store.tell(*map(str, lanes))
-        self._may_have_note = False
+        """Delete entries of *keys* as of any store, and the rows of those that are gone."""
+        return await self._deletions.delete(keys, deletion)
 
 
 def _beside(file: ApplicationFile) -> Path:

@@ -106,7 +106,8 @@ _ANSWER = 30.0  # s to wait for an answer before the connection is dropped
 # locks for as long. The server ends its session instead, and the process runs the transaction again.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'"
 _TO_LEAVE = 2.0  # s for the last statements of a run that was stopped
-_AT_THE_END = 0.5  # s for further ones once those were not answered
+_AT_THE_END = 0.5  # s for all others once those were not answered
+_END_LASTS = 5.0  # s for which that is so
 _TO_CLOSE = 5.0  # s to disconnect
 _PAUSE = 0.2  # s between tries
 
@@ -151,8 +152,8 @@ class Pool:
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the pool
         self.patience: float = patience
         self.to_open: float = _TO_OPEN
-        # The last statements of a run were not answered in time, and nothing has been since.
-        self._has_hurried_in_vain = False
+        # When the last statements of a run were not answered in time, if nothing has been since (loop time).
+        self._in_vain_since: float | None = None
         self._application = "invsvc"
         # The connections that were lost in an act, by name, and when (loop time): the server may still go on
         # with it.
@@ -193,13 +194,19 @@ class Pool:
         named = f"SELECT set_config('application_name', '{connection.name}', false)"
         await connection.execute(f"{_DURABLE}; {named}")
 
-    def last_wait(self, usual: float) -> float:
+    def wait_of(self, usual: float) -> float:
         """
-        Return how long the end of a run, or the close, waits for statements, in seconds.
+        Return how long to wait for statements, in seconds: *usual*, or less at the end of a run.
 
-        That is *usual*, unless statements of such an end were not answered just now.
+        It is less if the last statements of a run were not answered just now, so that a process whose
+        database is away ends soon. But it is less only for a while: a process may also begin a run anew, and
+        then a distant database needs longer to connect.
         """
-        return _AT_THE_END if self._has_hurried_in_vain else usual
+        since = self._in_vain_since
+        if since is None:
+            return usual
+        is_at_the_end = asyncio.get_running_loop().time() < since + _END_LASTS
+        return min(usual, _AT_THE_END) if is_at_the_end else usual
 
     async def aclose(self) -> None:
         """Disconnect; raise ConfigurationError in another event loop, unless its own one is closed."""
@@ -209,9 +216,7 @@ class Pool:
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
-                async with asyncio.timeout(
-                    self.last_wait(min(self.patience, _TO_CLOSE))
-                ):
+                async with asyncio.timeout(self.wait_of(min(self.patience, _TO_CLOSE))):
                     await pool.close()
             except AWAY:
                 pool.terminate()
@@ -260,7 +265,7 @@ class Pool:
             except failures as error:
                 failed = without_frames(error)  # those of asyncpg show the password
             else:
-                self._has_hurried_in_vain = False
+                self._in_vain_since = None
                 return result
             raise_if_cancelled(cancelled)  # asyncpg may raise an error in place of it
             if isinstance(failed, JournalError):
@@ -268,7 +273,8 @@ class Pool:
             is_away = isinstance(failed, AWAY) and not isinstance(failed, lasting)
             is_undone = isinstance(failed, _UNDONE)
             may_succeed = is_undone or (is_away and self._retry)
-            is_late = loop.time() >= begun + min(self.patience, most)
+            patience = self.wait_of(self.patience)
+            is_late = loop.time() >= begun + min(patience, most)
             if is_late or not may_succeed:
                 raise self._refusal(failed, is_away=is_away, is_first=is_first)
             if not told:
@@ -276,13 +282,13 @@ class Pool:
                 log.warning(
                     "%s cannot be reached yet (%s); trying on", self._name, _why(failed)
                 )
-            await asyncio.sleep(min(self.patience, _PAUSE))
+            await asyncio.sleep(min(patience, _PAUSE))
 
     async def _tried(
         self, act: Callable[[Connection], Awaitable[T]], within: float | None
     ) -> T:
         """Run *act* on a connection, once; *within* is as in :meth:`steadily`."""
-        limit = within or min(self.patience, _ANSWER)
+        limit = within or min(self.wait_of(self.patience), _ANSWER)
         async with asyncio.timeout(limit), self.lent() as connection:
             return await act(connection)
 
@@ -332,17 +338,17 @@ class Pool:
         """
         Wait only briefly for the statements of the block, the last ones of a run that ends.
 
-        After a failure, later blocks and the close wait even less, until a statement succeeds. Other
-        statements have their usual time: a distant database may need longer to connect.
+        After a failure, the statements that follow are waited for even less (``wait_of``), until one
+        succeeds.
 
         Raises:
             JournalError: The time was too short.
         """
         try:
-            async with asyncio.timeout(self.last_wait(_TO_LEAVE)):
+            async with asyncio.timeout(self.wait_of(_TO_LEAVE)):
                 yield
         except (JournalError, TimeoutError, asyncio.CancelledError) as error:
-            self._has_hurried_in_vain = True
+            self._in_vain_since = asyncio.get_running_loop().time()
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise JournalError(f"{self._name} {'. '.join(_AWAY)}") from without_frames(

@@ -482,6 +482,8 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
             await until(lambda: "nothing is sent" in caplog.text.lower())
             await proxy.open()
             store_beneath(outbox).patience = usual
+            # after the end of a dispatching, all statements are brief for a while
+            await until(lambda: store_beneath(outbox).wait_of(usual) == usual)
             assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
 
 

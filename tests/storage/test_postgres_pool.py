@@ -82,32 +82,66 @@ async def test_pool_in_another_event_loop(pool):
     assert same == session
 
 
-async def test_hurry_in_vain(pool, monkeypatch):
-    """Later hurries and the close are brief then, and other statements have as long as before."""
+@pytest.fixture
+def hurry_in_vain(pool, monkeypatch):
+    """Return what lets the last statements of a run be waited for in vain."""
     monkeypatch.setattr(postgres_pool, "_TO_LEAVE", 0.01)
-    monkeypatch.setattr(postgres_pool, "_AT_THE_END", 0.02)
-    monkeypatch.setattr(postgres_pool, "_PAUSE", 0.0)
+    monkeypatch.setattr(postgres_pool, "_END_LASTS", 3600.0)
+    pool.patience = 90.0
+
+    async def hurry():
+        with pytest.raises(JournalError, match="is away"):
+            async with pool.hurried():
+                await asyncio.Event().wait()
+
+    return hurry
+
+
+async def test_hurry_of_another_task(pool, hurry_in_vain, monkeypatch):
+    """What others wait for is tried as long as before; after a failure too, once the database answers."""
+    monkeypatch.setattr(postgres_pool, "_AT_THE_END", 30.0)
     tries = []
 
     async def act(_):
-        await asyncio.sleep(0.1)  # sleeps: a distant server, which takes longer
-        tries.append(pool.last_wait(90.0))
+        tries.append(pool.wait_of(90.0))
         if len(tries) == 1:
             raise ConnectionResetError
         return "done"
 
-    assert pool.last_wait(90.0) == 90.0
     for _ in range(2):
-        with pytest.raises(JournalError, match="is away"):
-            async with pool.hurried():
-                await asyncio.Event().wait()
-        assert pool.last_wait(90.0) == 0.02
+        await hurry_in_vain()
+        assert pool.wait_of(90.0) == 30.0
     assert await pool.steadily(act) == "done"
-    assert tries == [0.02, 0.02]
-    assert pool.last_wait(90.0) == 90.0
+    assert tries == [30.0, 30.0]
+    assert pool.wait_of(90.0) == 90.0
+    monkeypatch.setattr(postgres_pool, "_TO_LEAVE", 90.0)
     async with pool.hurried():
-        pass
-    assert pool.last_wait(90.0) == 90.0
+        assert pool.wait_of(90.0) == 90.0
+    assert pool.wait_of(90.0) == 90.0
+
+
+async def test_statement_after_a_hurry_in_vain(pool, hurry_in_vain, monkeypatch):
+    """It is given up soon: a process whose database is away ends soon."""
+    monkeypatch.setattr(postgres_pool, "_AT_THE_END", 0.02)
+    await hurry_in_vain()
+    async with asyncio.timeout(60):
+        with pytest.raises(JournalError, match="is away"):
+            await pool.steadily(lambda _: asyncio.Event().wait())
+
+
+async def test_run_that_begins_anew_after_a_hurry_in_vain(
+    pool, hurry_in_vain, monkeypatch
+):
+    """Its statements have their usual time: otherwise none would succeed over a slow connection."""
+    monkeypatch.setattr(postgres_pool, "_AT_THE_END", 0.02)
+
+    async def act(_):
+        await asyncio.sleep(0.1)  # sleeps: a distant server, which takes longer
+        return "done"
+
+    await hurry_in_vain()
+    monkeypatch.setattr(postgres_pool, "_END_LASTS", 0.0)
+    assert await pool.steadily(act) == "done"
 
 
 async def test_deadlock_that_the_server_ends(pool, other):

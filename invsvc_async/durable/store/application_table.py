@@ -199,5 +199,5 @@ def delete_moved(base_url: str, keys: Sequence[str]) -> Statement:
 
 
 def moved_of(base_url: str, keys: Sequence[str]) -> Statement:
-    """Build the statement that selects which of *keys* have rows that were moved."""
+    """Build the statement that selects the keys among *keys* with moved rows."""
     return entry_sql.MOVED_OF_KEYS, (base_url, keys)

@@ -34,7 +34,7 @@ Statement: TypeAlias = tuple[str, tuple[Cell, ...]]  # and its values
 
 class TakenIn(NamedTuple):
     """
-    The numbers of the rows that were taken in, and one below those of any new entries; ``None`` if none was.
+    The numbers of the rows taken in, and a number below those of new entries; ``None`` without new entries.
 
     ``has_times`` is whether some of them are not to be sent before a time.
     """

@@ -51,7 +51,7 @@ def deleting(
     deletion: Callable[[], Script[T]],
 ) -> Script[tuple[T, list[str]]]:
     """
-    Run *deletion*, which may delete the entries of *keys*; return its result, and which keys are free.
+    Run *deletion* of entries of *keys*; return its result, and the keys that are free now.
 
     What it has deleted is noted.
     """

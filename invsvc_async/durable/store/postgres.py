@@ -368,7 +368,7 @@ class PostgresStore(Pool):
     async def aclose(self) -> None:
         """Store what is pending, if the database answers, and disconnect."""
         if self._flushing is not None:
-            await asyncio.wait([self._flushing], timeout=self.last_wait(self.patience))
+            await asyncio.wait([self._flushing], timeout=self.wait_of(self.patience))
         if self._flushing is not None and not self._flushing.done():
             self._flushing.cancel()
             await self.idle()
