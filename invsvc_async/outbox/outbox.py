@@ -334,8 +334,9 @@ class Outbox(Uncopied):
 
         To ask for the next one acknowledges the one before. Those that a process has not acknowledged when it
         ends, or is silent for too long, are given again, by another one; a kill may also undo what was
-        acknowledged within the last 0.2 seconds. Several consumers share the verdicts. Webhook secrets are
-        not in them: see ``on_secret``.
+        acknowledged within the last 0.2 seconds. Several consumers share the verdicts. The old verdict of a
+        write that was retried, resolved or dropped more than a moment ago is not given any more. Webhook
+        secrets are not in the verdicts: see ``on_secret``.
 
         Raises:
             JournalError: The database stayed away.

@@ -70,9 +70,13 @@ class WatchedQueue:
             return thread is self._thread and is_empty and thread.is_alive()
 
 
-def _threads_work() -> bool:
-    """Return whether a thread of the package does something, or is about to."""
-    ours = [each for each in threading.enumerate() if each.name.startswith("invsvc ")]
+def _threads_work(others: set[threading.Thread]) -> bool:
+    """Return whether a thread of the package does something, or is about to; *others* are of earlier tests."""
+    ours = [
+        each
+        for each in threading.enumerate()
+        if each.name.startswith("invsvc ") and each not in others
+    ]
     resting = {
         each for each in ours if any(queue.waits_in(each) for queue in WatchedQueue.all)
     }
@@ -101,6 +105,8 @@ class World:
     def __init__(self, *, in_real_time: bool = False) -> None:
         self.now = 1_000.0
         self.in_real_time = in_real_time
+        # those that tests before this world have left
+        self.other_threads = {*threading.enumerate()}
         self._loop = _Loop(self, is_service=True)
         clock = ServiceClock(wall=lambda: _EPOCH + self.now, steady=lambda: self.now)
         self.service = Simulator(seed=7, clock=clock)
@@ -185,7 +191,7 @@ class _Selector(selectors.DefaultSelector):
         world.serve()
         if ready := super().select(0):
             return ready
-        works = world.in_real_time or _threads_work()
+        works = world.in_real_time or _threads_work(world.other_threads)
         # a thread may have said something just before
         if ready := super().select(_LOOK if works else 0):
             return ready
