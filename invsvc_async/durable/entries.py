@@ -390,9 +390,10 @@ async def reopen_all(
     parts = _with_verdicts(entries.store, chosen)
     if newest:
         # All are read first: the order of their places is not that of their numbers.
-        parts = _in_order(entries.store, [key async for part in parts for key in part])
+        keys = [key async for part in parts for key in part]
+        return len(await entries.do_again(keys, verdicts=chosen, newest=True))
     async for part in parts:
-        count += len(await entries.do_again(part, verdicts=chosen, newest=newest))
+        count += len(await entries.do_again(part, verdicts=chosen))
     return count
 
 
@@ -411,13 +412,6 @@ async def _with_verdicts(
         part = sorted(found)[:_AT_ONCE]
         yield [key for _, key in part]
         after = part[-1][0]
-
-
-async def _in_order(store: Store, keys: Sequence[str]) -> AsyncIterator[Sequence[str]]:
-    """Yield the keys of entries in parts, in the order of their places."""
-    found = await in_order(store, keys)
-    for some in slices(found, _AT_ONCE):
-        yield [key for _, key in some]
 
 
 async def parts_of(store: Store, size: int) -> AsyncIterator[tuple[int, int]]:

@@ -58,11 +58,11 @@ def deleting(
     rows = yield entry_sql.TO_PUT_BACK, (keys,)
     open_before = {row[0]: [*row[1:]] for row in rows}
     result = yield from deletion()
-    left = {key for key, *_ in (yield entry_sql.SELECT_KNOWN, (keys,))}
-    deleted: Deleted = {key: open_before.get(key) for key in keys if key not in left}
+    free = yield from without_entries(keys)
+    deleted: Deleted = {key: open_before.get(key) for key in free}
     if deleted:
         yield store_sql.SET_FACT, (_NOTE, json.dumps(deleted))
-    return result, [*deleted]
+    return result, free
 
 
 def noted() -> Script[Deleted]:
@@ -82,7 +82,7 @@ def settle(
     moved: Collection[str],
 ) -> Script[list[int]]:
     """
-    Put back the *deleted* entries that were open and still have rows, and delete the note.
+    Insert the *deleted* entries again that were open and still have rows, and delete the note.
 
     *moved* are the keys of the rows that are marked as moved.  Return the lanes of the entries.
     """
@@ -98,6 +98,6 @@ def settle(
 
 
 def without_entries(keys: Sequence[str]) -> Script[list[str]]:
-    """Return those of *keys* that the store has no entry of."""
+    """Return the keys among *keys* without an entry in the store."""
     known = {key for key, *_ in (yield entry_sql.SELECT_KNOWN, (keys,))}
     return [key for key in keys if key not in known]
