@@ -102,28 +102,36 @@ class LaneReader:
         passed over, and read again once something of its thing has ended. But if it is overtaken by what is
         done, it is not sent any more, so its item may come behind those of later writes.
         """
-        under_way = LatePlaces()
-        for each in self._held.values():
-            under_way.note(each.entry.thing, each.entry.place)
         items: list[Item] = []
-        late: list[Item] = []
         for entry in found:
-            item = await self._maker.item_of(
-                entry, lanes[entry.lane], self._awaited_input.get(entry.key)
-            )
-            if item is None:
-                continue
-            items.append(item)
-            thing = entry.thing
-            if thing is not None and under_way.has_later(thing, entry.place):
-                # Before anything is awaited: what it waits for may end meanwhile.
-                self._places.pass_over(thing)
-                late.append(item)
+            given = self._awaited_input.get(entry.key)
+            item = await self._maker.item_of(entry, lanes[entry.lane], given)
+            if item is not None:
+                items.append(item)
+        late = self._pass_over(items)
         if not late:
             return items
         passed_over = {each.entry.seq for each in late}
         passed_over -= await self._earlier_writes.overtaken(late)
         return [item for item in items if item.entry.seq not in passed_over]
+
+    def _pass_over(self, items: Iterable[Item]) -> list[Item]:
+        """
+        Pass over the *items* with earlier places than writes under way to their things; return them.
+
+        Nothing is awaited in between: what they wait for may end meanwhile, and then they would not be read
+        again.
+        """
+        under_way = LatePlaces()
+        for each in self._held.values():
+            under_way.note(each.entry.thing, each.entry.place)
+        late: list[Item] = []
+        for item in items:
+            thing = item.entry.thing
+            if thing is not None and under_way.has_later(thing, item.entry.place):
+                self._places.pass_over(thing)
+                late.append(item)
+        return late
 
     async def mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """Mark the overtaken *items*; *is_part* is whether more may follow them."""

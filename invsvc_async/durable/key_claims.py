@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.durable.entry import LostLaneError, State
@@ -23,6 +23,8 @@ from invsvc_async.durable.store.order import begin as begin_in_store
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.keyed_run import KeyedRun
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.order import Turn
 
 
+T = TypeVar("T")
 _AT_ONCE = 256  # entries claimed in one statement
 
 
@@ -173,7 +176,7 @@ class Claims:
         if is_there_already:  # by an earlier try, of which only the reply was lost
             return Taken(is_gone=False)
         taking = in_store.take(self.store, entry, lane, lane.number)
-        return await self.ends.to_its_end(entry.key, taking)
+        return await self._in_lane(lane, entry.key, taking)
 
     async def free(self, entry: Entry, lane: Lane) -> bool:
         """
@@ -196,10 +199,11 @@ class Claims:
         Reopen *entry*, which is done, in *lane*; return ``False`` if it has changed since.
 
         Raises:
+            LostLaneError: The lane belongs to another process.
             AnotherInDoubtError: See ``store/order``.
         """
-        reopening = in_store.reopen_seen(self.store, entry, state, lane.number)
-        return await self.ends.to_its_end(entry.key, reopening)
+        reopening = in_store.reopen_seen(self.store, entry, state, lane)
+        return await self._in_lane(lane, entry.key, reopening)
 
     async def note_who_returns(self, run: KeyedRun) -> None:
         """Note which process returns the secret of a new webhook."""
@@ -222,10 +226,14 @@ class Claims:
         beginning = begin_in_store(
             self.store, entry, run.lane, run.passed, run.waits_for
         )
+        return await self._in_lane(run.lane, run.name, beginning)
+
+    async def _in_lane(self, lane: Lane, name: str, act: Coroutine[Any, Any, T]) -> T:
+        """Await *act* to its end; doubt *lane* if another process has taken it over."""
         try:
-            return await self.ends.to_its_end(run.name, beginning)
+            return await self.ends.to_its_end(name, act)
         except LostLaneError:
-            run.lane.doubt()
+            lane.doubt()
             raise
 
     async def end(self) -> None:

@@ -186,8 +186,8 @@ class Doubts:
         self._mark = NOT_RESTORED
 
     async def mark(self) -> Mark:
-        """Return what is noted of the copy."""
-        if self._read_at != (marks := self._store.marks):
+        """Return the mark of the copy, read anew until a person has said that the journal is complete."""
+        if self._read_at != (marks := self._store.marks) or self._mark.is_open:
             if self._complete and self._read_at < 0:
                 await self._store.run(close_restored)
             self._mark = await self._store.run(marked)

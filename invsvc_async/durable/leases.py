@@ -46,6 +46,7 @@ from invsvc_async.durable.store.members import (
     note_end,
     show,
 )
+from invsvc_async.durable.store.tables import in_version
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -265,7 +266,8 @@ class Leases:
             [*self._unanswered],
             self.taker,
         )
-        found = await self.store.run(script)
+        taking = partial(in_version, self.store.how, self.store.version, script)
+        found = await self.store.run(taking)
         self._unanswered.clear()
         lanes = [
             Lane(self, number, f"{tokens}{number}", free)

@@ -11,6 +11,7 @@ from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.leases import Lane, Leases
 from invsvc_async.durable.store.lanes import end_lane, new_lane
 from invsvc_async.durable.store.members import forget as forget_member
+from invsvc_async.durable.store.tables import in_version
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -82,6 +83,6 @@ async def _new_lane(
     leases: Leases,
 ) -> Lane:
     token = leases.token()
-    return leases.hold(
-        await store.run(lambda: new_lane(token, credential_of(core))), token
-    )
+    making = partial(new_lane, token, credential_of(core))
+    number = await store.run(partial(in_version, store.how, store.version, making))
+    return leases.hold(number, token)

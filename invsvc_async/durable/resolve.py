@@ -397,8 +397,9 @@ def _entry(
     """Return the entry *seen* with *outcome*, in the form of a store of this *kind*."""
     record = record_of(outcome)
     flags = flags_of(record)
-    # The database's clock may be behind what the service's answers have shown of the write.
-    done_at = max(at, seen.done_at or 0)
+    # The database's clock may be behind what the service's answers have shown of the write.  No two verdicts
+    # of an entry have the same time (``Heard``).
+    done_at = max(at, (seen.done_at or 0) + 1)
     entry = replace(
         seen,
         state=State.DONE,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.store.verdicts import acknowledge, free, kept, take
+from invsvc_async.durable.store.verdicts import Heard, acknowledge, free, kept, take
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class Consumer:
         self._leases = leases
         self._page = _Page("", None, 0.0)
         self._taken: list[Entry] = []  # and not given yet, the next one last
-        # numbers to be stored, by taker
-        self._heard: defaultdict[str, list[int]] = defaultdict(list)
+        # to be stored, by taker
+        self._heard: defaultdict[str, list[Heard]] = defaultdict(list)
         self._timer: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
         # a heap: when, and the number of an entry
@@ -119,8 +119,8 @@ class Consumer:
         return entry.seq in await kept(self._leases.store, taker, [entry.seq])
 
     def acknowledge(self, entry: Entry) -> None:
-        """Note that *entry* need not be given again."""
-        self._heard[entry.taker or ""].append(entry.seq)
+        """Note that the verdict of *entry* need not be given again."""
+        self._heard[entry.taker or ""].append(Heard(entry.seq, entry.done_at))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_TICK, self._save_soon)
 
@@ -137,11 +137,11 @@ class Consumer:
     async def _save(self) -> None:
         heard, self._heard = self._heard, defaultdict(list)
         try:
-            for taker, seqs in heard.items():
-                await acknowledge(self._leases.store, seqs, taker)
+            for taker, verdicts in heard.items():
+                await acknowledge(self._leases.store, verdicts, taker)
         except JournalError:  # they are noted with the next, or given once more
-            for taker, seqs in heard.items():
-                self._heard[taker] += seqs
+            for taker, verdicts in heard.items():
+                self._heard[taker] += verdicts
 
     async def save(self) -> None:
         """Store which verdicts were acknowledged, if the store answers soon."""

@@ -52,6 +52,7 @@ KEYS = (
     "key_clocks",
     "key_tags",
     "key_teams",
+    "keys_seen_before",
     "settled_keys",
     "shared_journal",
 )

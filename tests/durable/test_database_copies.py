@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -15,10 +16,12 @@ from tests.batch.test_restored import refused, run
 from tests.batch.writing import creates, made_once
 from tests.outbox.conftest import update, verdicts_of
 from tests.support.database import connected, database
-from tests.support.waiting import until
+from tests.support.waiting import until, until_no
 
 pytestmark = [pytest.mark.one_python, pytest.mark.slow]
 
+REFUSED = "journal: it was restored from a copy, or moved, so it may lack keys"
+LENGTH = len(REFUSED)
 OTHER = "the database is another one than before"
 
 
@@ -34,11 +37,20 @@ async def place(request):
             await admin.execute(f"CREATE DATABASE {copy} TEMPLATE {name}")
 
         async def put_in_place():
+            # As in a failover, the connections of those that live on are cut, and none is made meanwhile.
+            await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            await until_no(partial(sessions, admin, name))
             await admin.execute(f"ALTER DATABASE {name} RENAME TO {gone}")
             await admin.execute(f"ALTER DATABASE {copy} RENAME TO {name}")
 
         yield address, make_copy, put_in_place
         await admin.execute(f"DROP DATABASE IF EXISTS {gone} WITH (FORCE)")
+
+
+async def sessions(admin, name):
+    """End the sessions of a database, and return how many there were."""
+    end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1"
+    return await admin.fetchval(end, name)
 
 
 def at(address, kind):
@@ -62,6 +74,42 @@ async def keys(client, numbers):
             .keyed(f"key-{number}")
             .outcome()
         )
+
+
+async def told(client, number):
+    """Return the verdict of a key's write, or the first words of the error."""
+    try:
+        [outcome] = [each async for each in keys(client, [number])]
+    except JournalError as error:
+        return str(error)[:LENGTH]
+    return str(outcome.verdict)
+
+
+async def test_keys_of_processes_that_live_on(service, place):
+    """Each learns of the copy by itself, though the first to connect has noted it; and that it is complete."""
+    address, make_copy, put_in_place = place
+    journal = at(address, "journal")
+    async with client_of(service, journal=journal) as client:
+        assert await told(client, 0) == "applied"
+    await make_copy()
+    async with (
+        client_of(service, journal=journal) as one,
+        client_of(service, journal=journal) as other,
+    ):
+        for client, number in ((one, 1), (other, 2)):
+            assert await told(client, number) == "applied"
+        await put_in_place()
+        for client in (one, other, one, other):
+            assert [await told(client, number) for number in (0, 1, 2)] == [
+                "applied",
+                REFUSED,
+                REFUSED,
+            ]
+        async with client_of(service, journal=f"{journal}&complete=true") as third:
+            assert await told(third, 3) == "applied"
+        for client, number in ((one, 4), (other, 5)):
+            assert await told(client, number) == "applied"
+    assert made_once(service) == 6
 
 
 async def test_keys(service, place, caplog):

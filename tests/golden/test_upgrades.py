@@ -13,6 +13,7 @@ from invsvc_async import JournalError, Outbox
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.own_lane import OwnLane
 from invsvc_async.durable.store import tables
 from invsvc_async.durable.store.migrations import schema_of
 from invsvc_async.durable.store.opening import store_at as writes_at
@@ -149,6 +150,39 @@ async def test_processes_of_the_earlier_version(service, tmp_path):
             assert not first.was_free
             assert others
             assert all(lane.was_free for lane in others)
+
+
+@pytest.mark.parametrize("kind", ["batch", "journal"])
+async def test_process_that_wakes_up_after_an_upgrade(
+    service, tmp_path, monkeypatch, kind
+):
+    """It is given no lane any more, in words: it does not know what the later version has stored."""
+    async with golden(service, FIRST, kind, "postgres", tmp_path) as place:
+        store = writes_at(place, kind)
+        async with client_of(service) as client, owner_of(place) as (owner, schema):
+            core = options_of(client).core if kind == "journal" else None
+            await store.open_for(core, same_mode=True)
+            leases = Leases(store, SystemClock())
+            await leases.beat()
+            silent = f"UPDATE {schema}.members SET seen = seen - 3600"
+            await owner.execute(silent)
+            with monkeypatch.context() as later:
+                later.setattr(tables, "schema_of", further(*MORE))
+                other = writes_at(place, kind)
+                await other.open_for(core, same_mode=True)
+                await other.aclose()
+            await leases.beat()
+            with pytest.raises(
+                JournalError,
+                match=f"{kind}: its tables have version {LAST + 1} now.*Start this process again",
+            ):
+                if kind == "batch":
+                    await leases.take(100)
+                else:
+                    await OwnLane.made(store, core)
+            owned = f"SELECT count(*) FROM {schema}.lanes WHERE owner <> 'nobody.0'"
+            assert await owner.fetchval(owned) == 0
+            await store.aclose()
 
 
 async def test_signs_of_the_far_future(service, tmp_path):

@@ -2,9 +2,9 @@
 The entries of keys: claiming, looking, taking over, reopening and releasing.
 
 A claim inserts an entry unless its key has one.  An entry is taken only out of a lane that nobody living
-owns: the script of a take-over checks that, under the locks of both lanes.  It is released and stored only by
-the owner of its lane, and reopened only from the verdict that was seen: each statement checks that by itself.
-Who returns a secret is noted without a check.
+owns: the script of a take-over checks that, under the locks of both lanes.  It is taken and reopened only as
+it was seen, under a lock on its row.  It is released and stored only by the owner of its lane: each statement
+checks that by itself.  Who returns a secret is noted without a check.
 """
 
 from __future__ import annotations
@@ -238,12 +238,12 @@ def _seen_in(row: Sequence[Cell], mine: str | None) -> Seen:
 
 async def take(
     store: Store,
-    entry: Entry,
+    seen: Entry,
     mine: OwnedLane,
     to: int,
 ) -> Taken | None:
     """
-    Move *entry*, as it was seen, to the lane *to*: that of this process, or ``FREED``, for any run.
+    Move an entry, as it was *seen*, to the lane *to*: that of this process, or ``FREED``, for any run.
 
     Return ``None`` if a living process has the entry, or it was changed since.
 
@@ -251,27 +251,24 @@ async def take(
         LostLaneError: The lane *mine*, of this process, belongs to another one.
         AnotherInDoubtError: See ``order``.
     """
-    return await store.run(partial(_take, entry, to, mine, store.silence))
+    return await store.run(partial(_take, seen, to, mine, store.silence))
 
 
 def _take(
-    entry: Entry,
+    seen: Entry,
     to: int,
     mine: OwnedLane,
     silence: float,
 ) -> Script[Taken | None]:
-    seq, before = entry.seq, entry.lane
+    before = seen.lane
     yield from check_owned(mine)
     lanes = yield store_sql.LOCK_LANE, (before,)
     owner = lanes[0][0] if lanes else None
     if (yield from has_other_living_owner(owner, mine.token, silence)):
         return None
     if to == mine.number:
-        yield from check_alone(entry, entry.state, silence)
-    moved = yield key_sql.MOVE_ENTRY, (seq, before, to)
-    if not moved:  # An earlier try may have moved it, and its reply was lost.
-        moved = yield key_sql.WAS_MOVED, (seq, to)
-    if not moved:
+        yield from check_alone(seen, seen.state, silence)
+    if not (yield from _change(seen, replace(seen, lane=to), key_sql.MOVE_ENTRY)):
         return None
     # A lane that is there without an owner was released by its process, which is done with it.  ``FREED`` has
     # no row in ``lanes``, nor has a lane that was deleted, so these do not say that.
@@ -285,31 +282,56 @@ def _take(
 
 async def reopen_seen(
     store: Store,
-    entry: Entry,
+    seen: Entry,
     state: State,
-    lane: int,
+    mine: OwnedLane,
 ) -> bool:
     """
-    Reopen *entry*, which is done, in *state* and *lane*, for the next run of its key.
+    Reopen an entry that is done, as it was *seen*, in *state*, in the lane of this process.
 
-    Return ``False`` if the entry has changed since it was seen.  Whether this process still owns *lane* is
-    not checked: if nobody does, the entry is free for any run, and what this process puts of it is refused.
+    Return ``False`` if it was changed since.
 
     Raises:
+        LostLaneError: The lane *mine*, of this process, belongs to another one.
         AnotherInDoubtError: See ``order``.
     """
-    return await store.run(partial(_reopen_seen, entry, state, lane, store.silence))
+    return await store.run(partial(_reopen_seen, seen, state, mine, store.silence))
 
 
 def _reopen_seen(
-    entry: Entry,
+    seen: Entry,
     state: State,
-    lane: int,
+    mine: OwnedLane,
     silence: float,
 ) -> Script[bool]:
-    yield from check_alone(entry, state, silence)
-    values = entry.seq, entry.verdict, entry.done_at, int(state), lane
-    return bool((yield key_sql.REOPEN_SEEN, values))
+    yield from check_owned(mine)
+    yield from check_alone(seen, state, silence)
+    reopened = replace(
+        seen,
+        lane=mine.number,
+        state=state,
+        verdict=None,
+        outcome=None,
+        done_at=None,
+    )
+    return (yield from _change(seen, reopened, key_sql.REOPEN_SEEN))
+
+
+def _change(seen: Entry, wanted: Entry, statement: str) -> Script[bool]:
+    """
+    Change an entry to *wanted*, by its number, lane and state; return whether it is so.
+
+    *statement* is run only if the entry is as it was *seen*.  Another run may have had it since, sent it, and
+    released it where it was seen: then this one must not go on with what was sent before.
+    """
+    rows = yield key_sql.LOCK_ENTRY, (seen.seq,)
+    there = [entry_in(fields) for *fields, _ in rows]
+    if there == [wanted]:  # by an earlier try, whose reply was lost
+        return True
+    if there != [seen]:
+        return False
+    yield statement, (wanted.seq, wanted.lane, int(wanted.state))
+    return True
 
 
 async def release(

@@ -85,7 +85,8 @@ class PostgresStore(Pool):
     In which schema it is: see ``StoreSchemas``.
     """
 
-    # How often this has found that the database is a copy.  The ``Mark`` is read again once that changes.
+    # In how many places the database was.  Once that changes, the ``Mark`` is read again: this process or
+    # another one may have noted there that it is a copy.
     marks: int = 0
     # Several processes use it at a time, and go by the clock of the database.
     is_shared: bool = True
@@ -278,6 +279,7 @@ class PostgresStore(Pool):
             connection,
             lambda connection: self._dialect.run(connection, self._checked_place()),
         )
+        self.marks += 1
 
     async def until_ended(
         self, connection: Connection, lost: Mapping[str, float]
@@ -331,7 +333,6 @@ class PostgresStore(Pool):
         for name, value in place.items():
             yield store_sql.SET_FACT, (f"place {name}", value)
         if is_copy:
-            self.marks += 1
             noted = yield store_sql.LOCK_FACT, (_note(place),)
             yield from mark_restored(int(noted[0][0]) if noted else None)
         return place
@@ -544,8 +545,10 @@ class PostgresStore(Pool):
             text, values = put_by_key(by_key)
             stored.update(key for (key,) in await self.rows(text, *values))
         if by_number:
-            found = await self._put_by_number(by_number, lefts)
-            stored.update(seq for (seq,) in found)
+            entries = {entry.seq: entry for entry, _, _ in by_number}
+            for seq, done_at in await self._put_by_number(by_number, lefts):
+                entries[seq].done_at = done_at  # by the clock of the database
+                stored.add(seq)
         return stored
 
     async def _put_by_number(

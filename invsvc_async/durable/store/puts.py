@@ -85,8 +85,9 @@ def put_in_database(
     """
     Return the statement that updates entries by their numbers in PostgreSQL, and its values.
 
-    It returns the numbers of those that are stored: their lanes are still owned, and they have no end, or are
-    given the end that they have.  What follows from an end is stored with it.
+    It returns the numbers of those that are stored, with the times of their verdicts: their lanes are still
+    owned, and they have no end, or are given the end that they have.  What follows from an end is stored with
+    it.
 
     *counted* is whether the store keeps counts, *is_again* whether an earlier try may have stored an end that
     somebody can have reopened in its lane since.

@@ -32,7 +32,7 @@ index (HOT).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
@@ -41,9 +41,12 @@ from invsvc_async.durable.store.statements import entry_sql, schema_sql, store_s
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from invsvc_async.storage.dialect import Script
+
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -145,15 +148,36 @@ def upgrade(how: Opening, found: int) -> Script[None]:
     """
     Bring the tables of a store of the version *found* up to date, under its lock, and note that.
 
-    Whoever has lanes loses them: a process of the earlier version that was only suspended stores nothing
-    more.  What it has sent may still arrive.  So its lanes do not count as released (NULL), but belong to a
-    process that does not live.  A file is not upgraded before such a process is gone, so its opening releases
-    all lanes after that.
+    Whoever has lanes loses them, and is given no others (``in_version``): a process of the earlier version
+    that was only suspended stores nothing more.  What it has sent may still arrive.  So its lanes do not
+    count as released (NULL), but belong to a process that does not live.  A file is not upgraded before such
+    a process is gone, so its opening releases all lanes after that.
     """
     schema = schema_of(counted=how.counted)
+    yield store_sql.note_version(schema.version), ()
     yield store_sql.DISOWN_LANES, ()
     yield from schema.upgrade(found)
-    yield store_sql.note_version(schema.version), ()
+
+
+def in_version(
+    how: Opening, version: int, script: Callable[[], Script[T]]
+) -> Script[T]:
+    """
+    Run *script*, which gives lanes to this process, if the tables still have *version*.
+
+    0.1.0 does not ask.
+
+    Raises:
+        JournalError: A later version of the package has brought them up to date.
+    """
+    for (found,) in (yield store_sql.LOCK_VERSION, ()):
+        if found != str(version):
+            raise JournalError(
+                f"{how.kind}: its tables have version {found} now, and this process works with version "
+                f"{version}: a later version of the package has brought them up to date. Nothing was sent. "
+                "Start this process again with that version."
+            )
+    return (yield from script())
 
 
 def is_old(how: Opening, version: int) -> bool:

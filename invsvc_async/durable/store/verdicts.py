@@ -11,7 +11,7 @@ same.  In the journal of a client, what is untold is done and still open (``DONE
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.fact_names import DIGITS_OF_TIME
@@ -62,13 +62,20 @@ async def free(
         await store.rows(entry_sql.RELEASE_VERDICTS, some, name)
 
 
+class Heard(NamedTuple):
+    """A verdict that the application has, of the entry ``seq``; ``done_at`` tells it from the next one."""
+
+    seq: int
+    done_at: int | None
+
+
 async def acknowledge(
     store: Store,
-    seqs: Sequence[int],
+    heard: Sequence[Heard],
     taker: str,
 ) -> None:
-    """Note that the verdicts *seqs*, which *taker* has, need not be given again."""
-    for some in slices(seqs, _AT_ONCE):
+    """Note that the verdicts *heard*, which *taker* has, need not be given again."""
+    for some in slices(heard, _AT_ONCE):
         await store.rows(entry_sql.ACKNOWLEDGE, some, taker)
 
 

@@ -569,7 +569,7 @@ def _put(*, counted: bool, has_lefts: bool, is_again: bool) -> str:
     """Return the whole statement."""
     stored = _stored(counted=counted, is_again=is_again)
     more = f"{_COUNTED if counted else ''}{_NOTED_STATES if has_lefts else ''}"
-    return f"{stored}{more} SELECT seq FROM stored"
+    return f"{stored}{more} SELECT seq, done_at FROM stored"
 
 
 # By whether the store counts, whether writes left something, and whether an earlier try may have stored ends.
@@ -622,8 +622,14 @@ LOCK_KEPT_VERDICTS: Final = (
 RELEASE_VERDICTS: Final = """
 UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'
 """
-# Only those that the taker still has.
-ACKNOWLEDGE: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
+# Only those that the taker still has.  By their times: an entry may have another verdict by now, which
+# the same taker still has to give.
+ACKNOWLEDGE: Final = """
+DELETE FROM {s}unheard WHERE taker = $2 AND seq IN (
+    SELECT e.seq FROM {rows 1 number:bigint at:bigint} JOIN {s}entries AS e ON e.seq = given.number
+    WHERE e.done_at = given.at
+)
+"""
 # Of entries that were reopened, deleted or given another verdict by a person; or of a secret that was
 # returned.
 DELETE_UNHEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"

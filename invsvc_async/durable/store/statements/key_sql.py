@@ -128,18 +128,16 @@ RELEASED_IN_DOUBT: Final = (
     f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
     " ORDER BY e.seq"
 )
-# Only out of the lane $2, in which the entry was seen; the script has the locks of both lanes.
-MOVE_ENTRY: Final = f"""
-UPDATE {{s}}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND {OPEN} RETURNING seq
-"""
-# An earlier try may have moved it: then the entry is in the lane that was wanted.
-WAS_MOVED: Final = (
-    f"SELECT seq FROM {{s}}entries WHERE seq = $1 AND lane = $2 AND {OPEN}"
+# The entry stays as it is until the commit.
+LOCK_ENTRY: Final = (
+    f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
 )
-# Only from the verdict that was seen, with its time: of two runs, one reopens the entry.
-REOPEN_SEEN: Final = f"""
-UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
-    WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
+# Only if the entry is as it was seen; the script has locked it, and both lanes.
+MOVE_ENTRY: Final = "UPDATE {s}entries SET lane = $2, state = $3 WHERE seq = $1"
+# The same, but for the lane in which the entry was seen: of two runs, one reopens the entry.
+REOPEN_SEEN: Final = """
+UPDATE {s}entries SET lane = $2, state = $3, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
+    WHERE seq = $1
 """
 # Only of an open entry in the lane, which the script has locked.
 NOTE_DIGEST: Final = (
@@ -280,10 +278,6 @@ UPDATE {{s}}entries SET lane = {FREED},
 
 # --- what a person has found out: ``findings``
 
-# The entry stays as it is until the commit.
-LOCK_ENTRY: Final = (
-    f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
-)
 # An entry that is done already may get another end.  It is opened first, so that in a file all that follows
 # from an end, by triggers, follows from this one, too.
 OPEN_AGAIN: Final = f"""

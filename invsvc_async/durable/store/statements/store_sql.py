@@ -83,6 +83,10 @@ COMMIT_DURABLY: Final = "SELECT {durably}"
 VERSION_AND_KIND: Final = (
     "SELECT name, value FROM {s}facts WHERE name IN ('schema', 'kind')"
 )
+# The same of a process that is about to have a lane: an upgrade waits for its commit.
+LOCK_VERSION: Final = (
+    "{postgres} SELECT value FROM {s}facts WHERE name = 'schema' {share}"
+)
 # Of a new store.
 INSERT_FACTS: Final = (
     "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
