@@ -345,7 +345,8 @@ async def test_place(store):
     ]
 
 
-async def test_pruned_state(store, lane):
+@pytest.mark.parametrize("by", ["prune", "drop"])
+async def test_state_of_a_deleted_write(store, lane, by):
     """The state that a deleted write left is emptied, unless a later write has left another."""
     first, second = await fill(store, "one", "two")
     for entry in (first, second):
@@ -354,11 +355,11 @@ async def test_pruned_state(store, lane):
         await store.rows(
             "UPDATE {s}entries SET done_at = 1000 WHERE seq = $1", entry.seq
         )
-        await store.run(
-            lambda entry=entry: prune(
-                5000, [entry.seq], unacknowledged=True, tried=set()
-            )
-        )
+        if by == "prune":
+            delete = partial(prune, 5000, [entry.seq], unacknowledged=True, tried=set())
+        else:
+            delete = partial(drop, entry.key, [], done=True)
+        await store.run(delete)
         states = await numbers(
             store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL"
         )

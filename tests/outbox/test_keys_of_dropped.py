@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import sqlite3
 import sys
@@ -15,6 +16,7 @@ import aiosqlite
 import pytest
 
 from invsvc_async import JournalError, KeyConflictError, Outbox, Verdict
+from invsvc_async.durable.store.statements import entry_sql
 from tests.outbox.conftest import (
     changes,
     ended,
@@ -347,3 +349,12 @@ async def test_verdict_that_nobody_has_had_is_not_replaced(service, client, outb
         await until(lambda: len(told) == 3)
     assert [verdict for key, verdict in told if key == KEY] == ["refused", "applied"]
     assert written(service.ledger.effects()) == ["earlier", "other", "second"]
+
+
+async def test_columns_that_are_put_back(outbox):
+    """All that an open entry has: the others are those of a verdict."""
+    store = store_beneath(outbox)
+    rows = await store.rows("SELECT name FROM pragma_table_info('entries')")
+    columns = {name for (name,) in rows}
+    [kept] = re.findall("SELECT key, (.*) FROM", entry_sql.TO_PUT_BACK)
+    assert columns - {"key", *kept.split(", ")} == {"verdict", "outcome", "done_at"}

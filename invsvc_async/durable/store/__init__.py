@@ -87,8 +87,10 @@ change      which entries                         by
 enter       of the input of a batch               adding: ``entry_sql.ADD``
             of a key; perhaps as in doubt         claims: ``key_sql.CLAIM``; in a file, ``_insert``, with
                                                   ``entry_sql.ADD``
-            of an outbox; aside, if it has to     enqueued: ``entry_sql.enqueue``; in a file,
-            wait for its time                     ``_take_in``, with ``entry_sql.ADD``
+            of an outbox                          enqueued: ``entry_sql.enqueue``; in a file,
+                                                  application_table: ``entry_sql.INSERT_ROW``,
+                                                  then enqueued: ``_take_in``, with ``entry_sql.ADD``
+            of an outbox, aside until its time    as above; in a file, then due: ``entry_sql.NOTE_TIMES``
             of a write without a key, in doubt    puts: ``entry_sql.PUT_BY_KEY``
 own         all of a lane                         lanes: ``store_sql.TAKE_LANES``
             of one key                            claims: ``key_sql.MOVE_ENTRY``
@@ -147,14 +149,18 @@ Which guards they have
 - What only the owner of a lane may do is refused to a process that has lost the lane.  In PostgreSQL, another
   process may take it over at any time.  So the token on the row of the lane is checked, and the row locked
   until the commit, in ``PUT_IN_DATABASE``, ``PUT_BY_KEY`` and ``CLAIM``, and in the scripts that run
-  ``BEGIN``, ``NOTE_DIGEST``, ``MOVE_ENTRY``, ``MOVE_REST``, ``MOVE_ASIDE`` and ``COME_BACK``.
+  ``BEGIN``, ``NOTE_DIGEST``, ``MOVE_ENTRY``, ``REOPEN_SEEN``, ``MOVE_REST``, ``MOVE_ASIDE`` and
+  ``COME_BACK``.
 - In a file, the process that has the lock of the file has all lanes for as long as the file is open.  So
   ``PUT_IN_FILE`` only checks that the entry is open.
 - A release of one key checks the token without a lock.  A process that takes over the lane at that moment
   sends nothing from it, but first moves its entries, those of keys to where any run may take them.  So the
   release does no more than that.
-- ``REOPEN_SEEN`` compares the verdict that was seen.  ``REMOVE`` compares only the lane, not the token: the
-  application has the verdict already, or knows that nothing was sent.
+- ``MOVE_ENTRY``, ``REOPEN_SEEN`` and ``STORE_FINDING`` are for an entry that was seen before: ``LOCK_ENTRY``
+  locks it, and the operation compares all of it.  In the same way, ``LOCK_REOPENABLE`` and ``LOCK_OF_KEY``
+  come before ``REOPEN_CHOSEN`` and ``DROP``.  ``PRUNE`` and ``EMPTY`` ask again what ``FIND_OLD`` asked.
+- ``REMOVE`` compares only the lane, not the token: the application has the verdict already, or knows that
+  nothing was sent.
 - ``PUT_IN_DATABASE`` compares the key, too, because a connection may find an older copy of the database, in
   which a number is another entry's.  A file is compared with the one that was opened (``SameFile``).
 - ``PUT_IN_DATABASE`` accepts an end that is stored already, because a reply may be lost.  A file answers

@@ -53,7 +53,7 @@ def deleting(
     """
     Run *deletion* of entries of *keys*; return its result, and the keys that are free now.
 
-    What it has deleted is noted.
+    What it has deleted is noted, in place of an earlier note: the caller has settled that one before.
     """
     rows = yield entry_sql.TO_PUT_BACK, (keys,)
     open_before = {row[0]: [*row[1:]] for row in rows}

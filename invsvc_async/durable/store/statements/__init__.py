@@ -2,7 +2,7 @@
 The SQL of the tables of writes: each statement is a constant, beside a sentence of what it does or guards.
 
 Statements are apart from operations, which are functions of the modules in the folder above: ``yield
-key_sql.MOVE_ENTRY, (seq, before, to)``.  An operation says in words what it guards, which errors it raises,
+key_sql.MOVE_ENTRY, (seq, to, state)``.  An operation says in words what it guards, which errors it raises,
 and why it runs these statements in this order.  Here is what the database does.
 
 ==============  ======================================================================================
@@ -30,6 +30,9 @@ store (``dialect_in`` in ``schemas``, ``DIALECT`` in ``sqlite``):
 ``{at}``               the function that finds a text in another one
 ``{serial}``, …        in the tables: see ``schema_sql``
 =====================  ================================================================================
+
+A statement that asks whether a process lives (``dead``, ``owned`` and so on, of ``store_sql``) has the
+silence of the store (s) as its first value.
 
 In an f-string, these braces are doubled.  What stands in single braces there is a fragment: a condition of
 ``conditions``, a list of columns of ``durable/entry``, a constant of the module that begins with ``_``, or

@@ -308,7 +308,7 @@ _KEPT: Final = (
 _KEPT_NAMES: Final = ", ".join(
     name for name, _, _ in (each.partition(":") for each in _KEPT.split())
 )
-# The key and all else of each that is open, to be put back if the row cannot be deleted.
+# The key and all else that an open entry has, to be put back if the row cannot be deleted.
 TO_PUT_BACK: Final = (
     f"SELECT key, {_KEPT_NAMES} FROM {{s}}entries WHERE key {{any 1 text}} AND {OPEN}"
 )
@@ -483,7 +483,8 @@ RETURNING key
 #     stored  the entries that are stored.  A send changes no column of an index.  The key is compared,
 #             because in a database that was put back from a copy, a number may be another key's.  An entry
 #             that has an end is stored only if it is this one: an earlier try has stored it, and its reply
-#             was lost
+#             was lost.  b is the entry as it was before, e as it is under its lock: if their states differ,
+#             somebody changes it just now, and it is not stored
 #     told    who gives the verdict of each that gets one now.  An end that an earlier try has stored is not
 #             noted again: it may be acknowledged by now.  ``{told}`` leaves out those of a client's journal
 #     counted only in a store that keeps counts
@@ -508,8 +509,7 @@ _SET_VALUES: Final = ", ".join(
 _NOT_REOPENED: Final = (
     f" AND (e.state <> {State.TO_DO:d} OR given.state <> {State.DONE:d})"
 )
-# What the entries were before, b, tells what to count, and which ends are new.  If somebody reopens or stores
-# an entry just now, b is outdated, and the entry is not stored.
+# What the entries were before, b, tells what to count, and which ends are new.
 _WHAT_TO_COUNT: Final = """, e.state AS state, coalesce(e.verdict, '') AS verdict, e.flags AS flags,
     b.state AS state_before, coalesce(b.verdict, '') AS verdict_before, b.flags AS flags_before"""
 
@@ -527,7 +527,7 @@ stored AS (
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token
         JOIN {{s}}entries AS b ON b.seq = given.seq
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane AND b.state = e.state
-        AND (e.{OPEN}{not_reopened} OR e.verdict = given.verdict AND e.outcome = given.outcome)
+        AND ((e.{OPEN}{not_reopened}) OR (e.verdict = given.verdict AND e.outcome = given.outcome))
     RETURNING e.seq, e.place, e.done_at, given.taker, b.{OPEN} AS was_open {what_to_count}
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored
@@ -716,7 +716,7 @@ _NOTHING_NOTED: Final = ", ".join(f"{name} = NULL" for name in NOTED_NAMES)
 EMPTY: Final = f"""
 UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL, {_NOTHING_NOTED} {_STILL_OLD}
 """
-# What a pruned write left of its thing goes, too.  The place stays: it says who is overtaken.
+# What a deleted write left of its thing goes, too.  The place stays: it says who is overtaken.
 EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place

@@ -67,7 +67,8 @@ _VALUES_IF_NEXT: Final = ", ".join(
 #     new     what is given under keys that have no entry, if the lane is owned
 #     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries
 #             of a thing are in the order of their commits.  ``newest`` becomes the number of the new entry,
-#             and ``before`` the number that ``newest`` was; ``is_next``: see below
+#             and ``before`` the number that ``newest`` was, since RETURNING shows new values only;
+#             ``is_next``: see below
 #     made    the inserted entries; none under a key for which another process was faster
 #     told    who has to return the secrets of webhooks that they create
 #
