@@ -26,7 +26,7 @@ from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.durable.store.tables import Opening
-from invsvc_async.durable.store.verdicts import acknowledge, take_verdicts
+from invsvc_async.durable.store.verdicts import Heard, acknowledge, take, take_verdicts
 from invsvc_async.errors import JournalError
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import client_of
@@ -393,12 +393,12 @@ async def test_put_that_is_run_again_after_an_acknowledgement(proxy, client, req
         storing = asyncio.ensure_future(end(lane, entry))
         await until(lambda: proxy.lost)
         proxy.cut()
-        seqs = await unheard(other)
-        await other.rows("UPDATE {s}unheard SET taker = 'other.1'")
-        await acknowledge(other, seqs, "other.1")
+        given = await take(other, "other.1", 10)
+        heard = [Heard(each.seq, each.done_at) for each in given]
+        await acknowledge(other, heard, "other.1")
         await proxy.open()
         await storing
-        assert seqs
+        assert [each.seq for each in heard] == [entry.seq]
         assert await unheard(store) == []
 
 
