@@ -23,7 +23,7 @@ from invsvc_async.durable.store.order import begin as begin_in_store
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Coroutine
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal_life import JournalLife
@@ -166,7 +166,7 @@ class Claims:
 
     async def take(self, entry: Entry, lane: Lane) -> Taken | None:
         """
-        Move *entry* to *lane*; return ``None`` if a living process has it.
+        Move *entry* to *lane*; return ``None`` if a living process has the entry, or has changed it.
 
         Raises:
             LostLaneError: The lane belongs to another process.
@@ -180,14 +180,15 @@ class Claims:
 
     async def free(self, entry: Entry, lane: Lane) -> bool:
         """
-        Move *entry* to where any run may take it; return ``False`` if a living process has it.
+        Free *entry* for any run; return ``False`` if a living process has the entry, or has changed it.
 
         No run here has the entry, so none has to wait for a move that is cancelled.
 
         Raises:
             LostLaneError: *lane*, of this process, belongs to another one.
         """
-        return await in_store.take(self.store, entry, lane, FREED) is not None
+        freeing = in_store.take(self.store, entry, lane, FREED)
+        return await _doubting(lane, freeing) is not None
 
     async def reopen(
         self,
@@ -229,12 +230,8 @@ class Claims:
         return await self._in_lane(run.lane, run.name, beginning)
 
     async def _in_lane(self, lane: Lane, name: str, act: Coroutine[Any, Any, T]) -> T:
-        """Await *act* to its end; doubt *lane* if another process has taken it over."""
-        try:
-            return await self.ends.to_its_end(name, act)
-        except LostLaneError:
-            lane.doubt()
-            raise
+        """Await *act*, of a run of the key *name*, to its end."""
+        return await _doubting(lane, self.ends.to_its_end(name, act))
 
     async def end(self) -> None:
         """End what is under way beside the runs, all of which have ended."""
@@ -244,6 +241,15 @@ class Claims:
         if self._claiming is not None:
             await asyncio.wait([self._claiming], timeout=TO_END)
         await self.ends.close()
+
+
+async def _doubting(lane: Lane, act: Awaitable[T]) -> T:
+    """Await *act*; doubt *lane* if another process has taken it over."""
+    try:
+        return await act
+    except LostLaneError:
+        lane.doubt()
+        raise
 
 
 def _interrupted(task: asyncio.Task[None]) -> JournalError:

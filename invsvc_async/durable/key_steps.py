@@ -222,7 +222,12 @@ class KeySteps:
         is_unknown = entry.verdict == Verdict.UNKNOWN
         state = State.SENDING if is_unknown else State.TO_DO
         reopen = partial(self.claims.reopen, entry, state, run.lane)
-        if not await self._acquire(run, state, reopen):
+        try:
+            is_reopened = await self._acquire(run, state, reopen)
+        except LostLaneError:  # nobody else has run it
+            run.disown()
+            raise
+        if not is_reopened:
             run.disown()
             return None
         return await self._go_on(

@@ -138,3 +138,17 @@ async def test_entry_is_not_reopened_in_a_lane_that_was_taken_over(service, shar
             await claims.reopen(seen, State.TO_DO, lane)
         assert (await store.entries("true"), lane.doubtful) == ([seen], True)
         assert (await rename(one, "x", "k").outcome()).applied
+
+
+async def test_write_that_is_done_anew_by_a_process_that_has_lost_its_lane(
+    service, shared
+):
+    """Nobody else runs it, so the verdict of before is not that of this run."""
+    async with client_of(service, journal=shared) as one:
+        service.script("journeys.update", "400")
+        assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
+        lane = await journal_of(one).life.own_lane()
+        stolen = "UPDATE {s}lanes SET owner = 'thief.1' WHERE id = $1"
+        await store_beneath(one).rows(stolen, lane.number)
+        assert (await rename(one, "x", "k").outcome()).applied
+    assert names(service) == ["x"]

@@ -157,8 +157,9 @@ Which guards they have
   sends nothing from it, but first moves its entries, those of keys to where any run may take them.  So the
   release does no more than that.
 - ``MOVE_ENTRY``, ``REOPEN_SEEN`` and ``STORE_FINDING`` are for an entry that was seen before: ``LOCK_ENTRY``
-  locks it, and the operation compares all of it.  In the same way, ``LOCK_REOPENABLE`` and ``LOCK_OF_KEY``
-  come before ``REOPEN_CHOSEN`` and ``DROP``.  ``PRUNE`` and ``EMPTY`` ask again what ``FIND_OLD`` asked.
+  locks it, and the operation compares all of it.  ``LOCK_REOPENABLE`` and ``LOCK_OF_KEY`` lock what
+  ``REOPEN_CHOSEN`` and ``DROP`` change, and tell its state.  ``PRUNE`` and ``EMPTY`` ask again what
+  ``FIND_OLD`` asked.
 - ``REMOVE`` compares only the lane, not the token: the application has the verdict already, or knows that
   nothing was sent.
 - ``PUT_IN_DATABASE`` compares the key, too, because a connection may find an older copy of the database, in

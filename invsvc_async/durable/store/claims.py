@@ -268,7 +268,8 @@ def _take(
         return None
     if to == mine.number:
         yield from check_alone(seen, seen.state, silence)
-    if not (yield from _change(seen, replace(seen, lane=to), key_sql.MOVE_ENTRY)):
+    move = key_sql.MOVE_ENTRY, (seen.seq, to)
+    if not (yield from _change(seen, replace(seen, lane=to), move)):
         return None
     # A lane that is there without an owner was released by its process, which is done with it.  ``FREED`` has
     # no row in ``lanes``, nor has a lane that was deleted, so these do not say that.
@@ -314,15 +315,18 @@ def _reopen_seen(
         outcome=None,
         done_at=None,
     )
-    return (yield from _change(seen, reopened, key_sql.REOPEN_SEEN))
+    reopening = key_sql.REOPEN_SEEN, (seen.seq, mine.number, int(state))
+    return (yield from _change(seen, reopened, reopening))
 
 
-def _change(seen: Entry, wanted: Entry, statement: str) -> Script[bool]:
+def _change(
+    seen: Entry, wanted: Entry, statement: tuple[str, Sequence[Cell]]
+) -> Script[bool]:
     """
-    Change an entry to *wanted*, by its number, lane and state; return whether it is so.
+    Run *statement*, with its values, which changes an entry to *wanted*; return whether the entry is so.
 
-    *statement* is run only if the entry is as it was *seen*.  Another run may have had it since, sent it, and
-    released it where it was seen: then this one must not go on with what was sent before.
+    It is run only if the entry is as it was *seen*.  Another run may have had it since, sent it, and released
+    it where it was seen: then this one must not go on with what was sent before.
     """
     rows = yield key_sql.LOCK_ENTRY, (seen.seq,)
     there = [entry_in(fields) for *fields, _ in rows]
@@ -330,7 +334,7 @@ def _change(seen: Entry, wanted: Entry, statement: str) -> Script[bool]:
         return True
     if there != [seen]:
         return False
-    yield statement, (wanted.seq, wanted.lane, int(wanted.state))
+    yield statement
     return True
 
 

@@ -87,7 +87,7 @@ def drop(
     yield from change_counts({(State.TO_DO, "", 0): -1})
     yield entry_sql.DROP, (entry.seq,)
     yield entry_sql.DELETE_UNHEARD, ([entry.seq],)
-    if entry.thing is not None:
+    if entry.state is State.DONE and entry.thing is not None:
         yield entry_sql.EMPTY_STATES, ([(entry.thing, entry.place)],)
     dropped = Dropped(entry.seq, None)
     if is_aside(entry.lane):

@@ -85,8 +85,8 @@ class PostgresStore(Pool):
     In which schema it is: see ``StoreSchemas``.
     """
 
-    # In how many places the database was.  Once that changes, the ``Mark`` is read again: this process or
-    # another one may have noted there that it is a copy.
+    # How often a new connection found the database in another place.  The ``Mark`` is read again then: this
+    # process or another one may have noted there that it is a copy.
     marks: int = 0
     # Several processes use it at a time, and go by the clock of the database.
     is_shared: bool = True

@@ -165,19 +165,26 @@ def in_version(
     """
     Run *script*, which gives lanes to this process, if the tables still have *version*.
 
-    0.1.0 does not ask.
+    Those of a file have: while a process has it open, no other one changes them.  Version 0.1.0 of the
+    package does not check this.
 
     Raises:
-        JournalError: A later version of the package has brought them up to date.
+        JournalError: They have another version by now.
     """
-    for (found,) in (yield store_sql.LOCK_VERSION, ()):
-        if found != str(version):
-            raise JournalError(
-                f"{how.kind}: its tables have version {found} now, and this process works with version "
-                f"{version}: a later version of the package has brought them up to date. Nothing was sent. "
-                "Start this process again with that version."
-            )
-    return (yield from script())
+    rows = yield store_sql.LOCK_VERSION, ()  # none in a file
+    found = int(rows[0][0]) if rows else version
+    if found == version:
+        return (yield from script())
+    if found > version:
+        why = "a later version of the package has brought them up to date"
+        advice = "Start this process again with that version."
+    else:
+        why = "the database was put back from a copy that is older than these"
+        advice = "Start this process again, which brings them up to date."
+    raise JournalError(
+        f"{how.kind}: its tables have version {found} now, and this process works with version {version}: "
+        f"{why}. Nothing was sent. {advice}"
+    )
 
 
 def is_old(how: Opening, version: int) -> bool:

@@ -63,7 +63,7 @@ async def free(
 
 
 class Heard(NamedTuple):
-    """A verdict that the application has, of the entry ``seq``; ``done_at`` tells it from the next one."""
+    """A verdict of the entry ``seq``, given to the application; ``done_at`` tells one from the next."""
 
     seq: int
     done_at: int | None

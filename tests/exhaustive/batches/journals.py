@@ -180,6 +180,7 @@ class Server:
         )
         self.bridge.run(first.open_for(core, same_mode=False))
         self.schema = first.schema
+        self.version = first.version
         self.dialect = first._dialect
         self.pool = _Pool(first._pool)
         self.bridge.run(first.rows("CREATE SEQUENCE {s}walk_clock"))
@@ -244,6 +245,7 @@ class ScriptedPostgres(PostgresStore):
         """Use the pool of all scenes."""
         self._pool: Any = self._server.pool
         self.schema, self._dialect = self._server.schema, self._server.dialect
+        self.version = self._server.version
         await self.check_place()
 
     async def hear(self, woken: Callable[[str], None]) -> None:

@@ -2,7 +2,7 @@
 The SQL of the tables of writes: each statement is a constant, beside a sentence of what it does or guards.
 
 Statements are apart from operations, which are functions of the modules in the folder above: ``yield
-key_sql.MOVE_ENTRY, (seq, to, state)``.  An operation says in words what it guards, which errors it raises,
+key_sql.MOVE_ENTRY, (seq, to)``.  An operation says in words what it guards, which errors it raises,
 and why it runs these statements in this order.  Here is what the database does.
 
 ==============  ======================================================================================

@@ -134,8 +134,9 @@ LOCK_ENTRY: Final = (
     f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
 )
 # Only if the entry is as it was seen; the script has locked it, and both lanes.
-MOVE_ENTRY: Final = "UPDATE {s}entries SET lane = $2, state = $3 WHERE seq = $1"
-# The same, but for the lane in which the entry was seen: of two runs, one reopens the entry.
+MOVE_ENTRY: Final = "UPDATE {s}entries SET lane = $2 WHERE seq = $1"
+# Also only if it is as it was seen, under its lock, and that of the lane of the run: of two runs, one reopens
+# the entry.
 REOPEN_SEEN: Final = """
 UPDATE {s}entries SET lane = $2, state = $3, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1

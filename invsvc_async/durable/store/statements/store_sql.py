@@ -83,7 +83,7 @@ COMMIT_DURABLY: Final = "SELECT {durably}"
 VERSION_AND_KIND: Final = (
     "SELECT name, value FROM {s}facts WHERE name IN ('schema', 'kind')"
 )
-# The same of a process that is about to have a lane: an upgrade waits for its commit.
+# The version, locked before a process gets a lane: an upgrade waits for that commit.
 LOCK_VERSION: Final = (
     "{postgres} SELECT value FROM {s}facts WHERE name = 'schema' {share}"
 )
