@@ -12,6 +12,7 @@ from invsvc_async.durable.key_names import by_value
 from invsvc_async.durable.keyed_run import KeyedRun
 from invsvc_async.durable.last_writes import take_claims
 from invsvc_async.durable.store.claims import Abandoned, Finished
+from invsvc_async.durable.store.lanes import lost_lane
 from invsvc_async.durable.store.order import is_overtaken
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.enums import Verdict
@@ -93,7 +94,7 @@ class LeftKeys:
 
         try:
             return await self._in_turn(name, settle_if_left)
-        except AnotherInDoubtError:
+        except (AnotherInDoubtError, LostLaneError):
             return None
 
     async def settle_intent(
@@ -106,7 +107,8 @@ class LeftKeys:
         """
         Settle the write of *intent* by reads, and store the outcome; or return the stored verdict.
 
-        A create may have to wait for another one of its URL.
+        A create may have to wait for another one of its URL.  If another process takes the entry meanwhile,
+        its verdict counts.
 
         ``None``: its entry is gone, or another run, here or elsewhere, has it.  *intent* may be that of an
         earlier run, which had no effect.
@@ -126,7 +128,7 @@ class LeftKeys:
                     return None
 
         while True:
-            with suppress(AnotherInDoubtError):
+            with suppress(AnotherInDoubtError, LostLaneError):
                 return await self._in_turn(name, settle_if_own)
             await self._claims.waits.while_open(asyncio.sleep(_LOOK))
 
@@ -164,17 +166,15 @@ class LeftKeys:
         reader: AnyReader | None,
     ) -> Outcome[Any] | None:
         """
-        Acquire *entry*, and settle its write by reads alone; return ``None`` if another run has it.
+        Acquire *entry*, and settle its write by reads alone.
 
         Raises:
             AnotherInDoubtError: It cannot be acquired yet.
+            LostLaneError: Another process has it.
         """
         run = KeyedRun.of_entry(entry, self._claims, lane, options.without_team())
         try:
             sender_gone = await self._acquire(run, entry)
-            if sender_gone is None:
-                run.lose_entry()
-                return None
             if run.thing is not None and run.creates:
                 await take_claims(
                     run.options.core.writes, self._claims.store, [run.thing]
@@ -187,29 +187,30 @@ class LeftKeys:
                 run, entry, sender_gone=sender_gone, reader=reader
             )
             await drive(run, driver)
-        except LostLaneError:
-            run.lose_entry()
-        except AnotherInDoubtError:
+        except (AnotherInDoubtError, LostLaneError):
             run.lose_entry()
             raise
         finally:
             run.let_go()
         return run.outcome
 
-    async def _acquire(self, run: KeyedRun, entry: Entry) -> bool | None:
+    async def _acquire(self, run: KeyedRun, entry: Entry) -> bool:
         """
         Move *entry*, which is open or UNKNOWN, to the lane of *run*.
 
-        Return whether its sender is provably gone, or ``None`` if another run has moved it.
+        Return whether its sender is provably gone.
+
+        Raises:
+            AnotherInDoubtError: See ``store/order``.
+            LostLaneError: Another run has moved it.
         """
         if entry.state is State.DONE:
-            is_moved = await self._claims.reopen(entry, State.SENDING, run.lane)
-            if is_moved:
-                return False
-            return None
+            if not await self._claims.reopen(entry, State.SENDING, run.lane):
+                raise lost_lane()
+            return False
         taken = await self._claims.take(entry, run.lane)
         if taken is None:
-            return None
+            raise lost_lane()
         return taken.is_gone
 
 

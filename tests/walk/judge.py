@@ -484,6 +484,7 @@ def _of_persons(stage: WalkStage) -> Iterator[str]:
             and found.at <= told.at
             for found in stage.found
         )
+        is_found = is_found or told.writer in stage.perhaps_found
         if told.told.basis == "person" and not is_found:
             yield f"person: {told.client} is told that a person found {told.writer} as {told.verdict}, and none has"
 

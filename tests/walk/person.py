@@ -126,6 +126,10 @@ async def find(stage: WalkStage, process: Process, key: str, act: Resolve) -> No
         )
         if not is_refused:
             stage.note_error(process, key, error)
+            stage.note_perhaps_found(process, key, begun)
+    except asyncio.CancelledError:
+        stage.note_perhaps_found(process, key, begun)
+        raise
     else:
         heard = Heard(key, process.name, begun, Told.of(outcome), had_owner=had_owner)
         stage.note_found(process, heard)

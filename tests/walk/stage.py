@@ -74,6 +74,8 @@ class WalkStage(BatchStage):
     found: list[Heard] = attrs.field(factory=list)
     # when a finding was stored last, by run
     found_at: dict[str, float] = attrs.field(factory=dict)
+    # what a person perhaps has found: the reply to that was not heard
+    perhaps_found: set[str] = attrs.field(factory=set)
     errors: list[tuple[str, str, Exception]] = attrs.field(
         factory=list
     )  # of which process, in the run of which key
@@ -360,6 +362,11 @@ class WalkStage(BatchStage):
     def note_finding(self, process: str) -> None:
         """Note that a finding is stored now, through *process*, in which one person is at work."""
         self.found_at[process] = self.loop.now
+
+    def note_perhaps_found(self, process: Process, key: str, begun: float) -> None:
+        """Note that nobody has heard whether a finding about *key*, asked for at *begun*, is stored."""
+        if self.found_at.get(process.name, -1.0) >= begun:
+            self.perhaps_found.add(key)
 
     def note_found(self, process: Process, heard: Heard) -> None:
         """Note what a person has found, who is *process*, or has asked it."""
