@@ -149,17 +149,26 @@ async def test_deadlock_that_the_server_ends(pool, other):
     await other.execute("TRUNCATE locked; INSERT INTO locked VALUES (1), (2)")
     tries, first_locks = [], asyncio.Barrier(2)
 
+    async def the_other_waits():
+        return await other.fetchval(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE locked%'"
+        )
+
     def act(*rows):
         async def act(connection):
             tries.append(rows)
             is_first = len(tries) <= 2
-            # if both look at once, it may end both
-            patience = "1min" if rows == (1, 2) else "10ms"
+            # Each looks once, so long after it has begun to wait; if both look at once, the server may end both.
+            looks_last = rows == (2, 1)
+            patience = "10ms" if looks_last else "1min"
             await connection.execute(f"SET LOCAL deadlock_timeout = '{patience}'")
             for row in rows:
                 await connection.execute("UPDATE locked SET n = n WHERE n = $1", row)
                 if is_first and row == rows[0]:
                     await first_locks.wait()
+                    if looks_last:
+                        await until(the_other_waits)
             return rows
 
         return act
