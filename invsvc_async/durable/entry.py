@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -55,6 +55,13 @@ class State(IntEnum):
     TO_DO = 0  # not sent yet, or reopened
     SENDING = 1  # stored before its first byte, so a byte may have left
     DONE = 2  # it has a verdict, which may be UNKNOWN
+
+
+class VerdictAt(NamedTuple):
+    """A verdict of the entry ``seq``; ``done_at`` tells one from the next verdict of the entry."""
+
+    seq: int
+    done_at: int | None
 
 
 # two are made for each write, and attrs classes are slower

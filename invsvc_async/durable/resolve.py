@@ -398,7 +398,7 @@ def _entry(
     record = record_of(outcome)
     flags = flags_of(record)
     # The database's clock may be behind what the service's answers have shown of the write.  No two verdicts
-    # of an entry have the same time (``Heard``).
+    # of an entry have the same time (``VerdictAt``).
     done_at = max(at, (seen.done_at or 0) + 1)
     entry = replace(
         seen,

@@ -7,7 +7,8 @@ from collections import defaultdict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.store.verdicts import Heard, acknowledge, free, kept, take
+from invsvc_async.durable.entry import VerdictAt
+from invsvc_async.durable.store.verdicts import acknowledge, free, kept, take
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Consumer:
         self._page = _Page("", None, 0.0)
         self._taken: list[Entry] = []  # and not given yet, the next one last
         # to be stored, by taker
-        self._heard: defaultdict[str, list[Heard]] = defaultdict(list)
+        self._heard: defaultdict[str, list[VerdictAt]] = defaultdict(list)
         self._timer: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
         # a heap: when, and the number of an entry
@@ -120,7 +121,7 @@ class Consumer:
 
     def acknowledge(self, entry: Entry) -> None:
         """Note that the verdict of *entry* need not be given again."""
-        self._heard[entry.taker or ""].append(Heard(entry.seq, entry.done_at))
+        self._heard[entry.taker or ""].append(VerdictAt(entry.seq, entry.done_at))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_TICK, self._save_soon)
 

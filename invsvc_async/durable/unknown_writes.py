@@ -13,9 +13,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.entry import VerdictAt
 from invsvc_async.durable.last_writes import close_line
 from invsvc_async.durable.store.facts import now_of
-from invsvc_async.durable.store.order import UnknownVerdict
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.history import Reading
 from invsvc_async.writes.state_reads import StateReader
@@ -41,9 +41,9 @@ class UnknownWrites:
         self._store = store
         self._intent_in = intent_in
         # Until when it has to be waited for here (local s); -inf once the client has closed its line.
-        self._until: OrderedDict[UnknownVerdict, float] = OrderedDict()
+        self._until: OrderedDict[VerdictAt, float] = OrderedDict()
 
-    def fresh(self, verdicts: Iterable[UnknownVerdict], now: float) -> list[int]:
+    def fresh(self, verdicts: Iterable[VerdictAt], now: float) -> list[int]:
         """Return the numbers of the entries that ``close_lines`` has to do with, *now* (local s)."""
         return [each.seq for each in verdicts if self._until.get(each, inf) > now]
 
@@ -64,7 +64,7 @@ class UnknownWrites:
         first_seen = min(clock.now(), since)
         until = -inf
         for entry in entries:
-            verdict = UnknownVerdict(entry.seq, entry.done_at)
+            verdict = VerdictAt(entry.seq, entry.done_at)
             if verdict not in self._until:
                 self._note(verdict, await self._wait_for(entry, options, first_seen))
             until = max(until, self._until[verdict])
@@ -111,7 +111,7 @@ class UnknownWrites:
         now = await now_of(self._store)
         return max(now - entry.done_at / 1000, 0.0)
 
-    def _note(self, verdict: UnknownVerdict, until: float) -> None:
+    def _note(self, verdict: VerdictAt, until: float) -> None:
         self._until[verdict] = until
         if len(self._until) > _MOST:
             self._until.popitem(last=False)

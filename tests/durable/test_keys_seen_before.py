@@ -70,6 +70,24 @@ async def until_released(client):
     await until(is_free)
 
 
+async def refused(service, client):
+    """Let the service refuse a write under the key "k"."""
+    service.script("journeys.update", "400")
+    outcome = await rename(client, "x", "k").outcome()
+    assert outcome.verdict is Verdict.REFUSED
+
+
+async def claims_and_lane(client):
+    journal = journal_of(client)
+    return journal.keys.claims, await journal.life.own_lane()
+
+
+async def steal(client, lane):
+    """Set the owner of *lane*, as another process would that takes it."""
+    stolen = "UPDATE {s}lanes SET owner = 'thief.1' WHERE id = $1"
+    await store_beneath(client).rows(stolen, lane.number)
+
+
 def names(service):
     return [each.body["name"] for each in service.ledger.effects("journeys.update")]
 
@@ -101,20 +119,13 @@ async def test_entry_that_is_reopened_twice(service, shared, is_lost):
         client_of(service, journal=shared) as one,
         client_of(service, journal=shared) as other,
     ):
-        service.script("journeys.update", "400")
-        await rename(one, "x", "k").outcome()
-        claims, lane = (
-            journal_of(one).keys.claims,
-            await journal_of(one).life.own_lane(),
-        )
+        await refused(service, one)
+        claims, lane = await claims_and_lane(one)
         store = store_beneath(one)
         [seen] = await store.entries("true")
         assert await claims.reopen(seen, State.TO_DO, lane)
         if is_lost:
-            claims, lane = (
-                journal_of(other).keys.claims,
-                await journal_of(other).life.own_lane(),
-            )
+            claims, lane = await claims_and_lane(other)
         assert await claims.reopen(seen, State.TO_DO, lane) is not is_lost
         [entry] = await store.entries("true")
         assert (entry.state, entry.lane == lane.number) == (State.TO_DO, not is_lost)
@@ -123,17 +134,11 @@ async def test_entry_that_is_reopened_twice(service, shared, is_lost):
 async def test_entry_is_not_reopened_in_a_lane_that_was_taken_over(service, shared):
     """There, nobody would run it, and other processes would wait for its run."""
     async with client_of(service, journal=shared) as one:
-        service.script("journeys.update", "400")
-        await rename(one, "x", "k").outcome()
-        claims, lane = (
-            journal_of(one).keys.claims,
-            await journal_of(one).life.own_lane(),
-        )
+        await refused(service, one)
+        claims, lane = await claims_and_lane(one)
         store = store_beneath(one)
         [seen] = await store.entries("true")
-        await store.rows(
-            "UPDATE {s}lanes SET owner = 'thief.1' WHERE id = $1", lane.number
-        )
+        await steal(one, lane)
         with pytest.raises(LostLaneError):
             await claims.reopen(seen, State.TO_DO, lane)
         assert (await store.entries("true"), lane.doubtful) == ([seen], True)
@@ -145,10 +150,8 @@ async def test_write_that_is_done_anew_by_a_process_that_has_lost_its_lane(
 ):
     """Nobody else runs it, so the verdict of before is not that of this run."""
     async with client_of(service, journal=shared) as one:
-        service.script("journeys.update", "400")
-        assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
-        lane = await journal_of(one).life.own_lane()
-        stolen = "UPDATE {s}lanes SET owner = 'thief.1' WHERE id = $1"
-        await store_beneath(one).rows(stolen, lane.number)
+        await refused(service, one)
+        _, lane = await claims_and_lane(one)
+        await steal(one, lane)
         assert (await rename(one, "x", "k").outcome()).applied
     assert names(service) == ["x"]

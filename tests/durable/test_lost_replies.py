@@ -14,7 +14,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostLaneError, State, VerdictAt
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.adding import add
 from invsvc_async.durable.store.conditions import WaitsFor
@@ -26,7 +26,7 @@ from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.durable.store.tables import Opening
-from invsvc_async.durable.store.verdicts import Heard, acknowledge, take, take_verdicts
+from invsvc_async.durable.store.verdicts import acknowledge, take, take_verdicts
 from invsvc_async.errors import JournalError
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import client_of
@@ -394,7 +394,7 @@ async def test_put_that_is_run_again_after_an_acknowledgement(proxy, client, req
         await until(lambda: proxy.lost)
         proxy.cut()
         given = await take(other, "other.1", 10)
-        heard = [Heard(each.seq, each.done_at) for each in given]
+        heard = [VerdictAt(each.seq, each.done_at) for each in given]
         await acknowledge(other, heard, "other.1")
         await proxy.open()
         await storing

@@ -59,7 +59,12 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.entry import AnotherInDoubtError, State, columns_of
+from invsvc_async.durable.entry import (
+    AnotherInDoubtError,
+    State,
+    VerdictAt,
+    columns_of,
+)
 from invsvc_async.durable.store.conditions import WaitsFor
 from invsvc_async.durable.store.lanes import check_owned, lost_lane
 from invsvc_async.durable.store.statements import entry_sql, key_sql, store_sql
@@ -73,13 +78,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store.lanes import OwnedLane
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
-
-
-class UnknownVerdict(NamedTuple):
-    """A verdict UNKNOWN of the entry ``seq``; ``done_at`` tells it from the next verdict of the entry."""
-
-    seq: int
-    done_at: int | None
 
 
 class Ahead(NamedTuple):
@@ -144,11 +142,10 @@ async def unknown_beside(
     store: Store,
     thing: str,
     own: int,
-) -> list[UnknownVerdict]:
+) -> list[VerdictAt]:
     """Return the verdicts UNKNOWN of the writes to *thing*, but for the one with the number *own*."""
     return [
-        UnknownVerdict(*row)
-        for row in await store.rows(key_sql.UNKNOWN_BESIDE, thing, own)
+        VerdictAt(*row) for row in await store.rows(key_sql.UNKNOWN_BESIDE, thing, own)
     ]
 
 

@@ -485,7 +485,11 @@ class PostgresStore(Pool):
         lane: OwnedLane,
         left: Left | None = None,
     ) -> asyncio.Future[None]:
-        """Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned."""
+        """
+        Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned.
+
+        *entry* gets the time at which the database has stored its verdict.
+        """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append((Put(entry, lane, left), done))
         if self._flushing is None or self._flushing.done():

@@ -11,7 +11,7 @@ same.  In the journal of a client, what is untold is done and still open (``DONE
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.store.fact_names import DIGITS_OF_TIME
@@ -23,7 +23,7 @@ from invsvc_async.storage.dialect import slices
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.entry import Entry, VerdictAt
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
 
@@ -62,16 +62,9 @@ async def free(
         await store.rows(entry_sql.RELEASE_VERDICTS, some, name)
 
 
-class Heard(NamedTuple):
-    """A verdict of the entry ``seq``, given to the application; ``done_at`` tells one from the next."""
-
-    seq: int
-    done_at: int | None
-
-
 async def acknowledge(
     store: Store,
-    heard: Sequence[Heard],
+    heard: Sequence[VerdictAt],
     taker: str,
 ) -> None:
     """Note that the verdicts *heard*, which *taker* has, need not be given again."""
