@@ -89,9 +89,7 @@ def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
     match outcome.verdict:
         case Verdict.REFUSED:
             return _cause_of_refusal(outcome, sent)
-        case Verdict.NOT_APPLIED if (
-            getattr(_last(outcome, Resumed), "newest", None) is not False
-        ):
+        case Verdict.NOT_APPLIED if not _may_be_overtaken(outcome):
             return _cause_of_no_effect(outcome, sent, outage)
         case Verdict.UNKNOWN:
             return _cause_of_doubt(_last(outcome, Reading), sent, outage)
@@ -118,6 +116,16 @@ def _cause_of_refusal(outcome: AnyOutcome, sent: Attempt | None) -> Cause | None
             stops=True,
         )
     return None
+
+
+def _may_be_overtaken(outcome: AnyOutcome) -> bool:
+    """Return whether a newer write to the thing was sent, or may have been, so it must not be sent again."""
+    resumed = _last(outcome, Resumed)
+    if resumed is None:
+        return False
+    if resumed.newest is None:
+        return not resumed.journaled
+    return not resumed.newest
 
 
 def _cause_of_no_effect(

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.late_places import LatePlaces
-from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
+from invsvc_async.durable.intents import (
+    may_be_unsent,
+    was_seen_undone,
+    without_lost_sends,
+)
 from invsvc_async.durable.last_writes import learn, take_claims
 from invsvc_async.durable.records import intent_of
 from invsvc_async.durable.store.order import in_flight_of, unknown_of
@@ -86,8 +90,9 @@ class EarlierWrites:
 
     async def mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """
-        Mark the stored, open *items* that a later write has overtaken.
+        Mark the stored, open *items* that a later write has overtaken, or has perhaps.
 
+        Perhaps, because after a copy of the journal was put back, a later write may have been sent or not.
         *is_part* is whether the store may have more that are not done, so that it is asked for them.
         """
         placed = [
@@ -100,13 +105,15 @@ class EarlierWrites:
             sent = LatePlaces(await in_flight_of(self._store, things))
         else:
             sent = LatePlaces()
+        perhaps_sent = LatePlaces()
         for item, thing, place in placed:
             if (
                 item.in_doubt
                 and not was_seen_undone(item.intent)
                 and replaces(item.intent.operation)
             ):
-                sent.note(thing, place)
+                found = perhaps_sent if may_be_unsent(item.intent) else sent
+                found.note(thing, place)
         done = LatePlaces(await self._look_up(things))
         for item, thing, place in placed:
             is_outdated = done.has_later(thing, place)
@@ -116,6 +123,8 @@ class EarlierWrites:
             if is_outdated or sent.has_later(thing, place):
                 item.intent = attrs.evolve(item.intent, newest=False)
                 item.spec = None
+            elif perhaps_sent.has_later(thing, place):
+                item.mark_perhaps_overtaken()
             else:
                 item.intent = without_lost_sends(item.intent)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.done_at import done_at
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.intents import pack, without_effect
+from invsvc_async.durable.intents import has_lost_send, pack, without_effect
 from invsvc_async.durable.last_writes import claim_by, left_by
 from invsvc_async.durable.records import (
     VerdictRecord,
@@ -77,12 +77,27 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     is_put_back: bool = False
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
     restored: Restored | None = None  # the doubts of its journal
+    # A later write to its thing may have been sent, or not: see ``EarlierWrites.mark``.
+    is_perhaps_overtaken: bool = False
     identity: str = ""  # of the intent that was sent or settled last
 
     @property
     def in_doubt(self) -> bool:
         """Whether the write may have been sent before, and must be settled first."""
         return any(each.may_have_effect for each in self.intent.sent)
+
+    def mark_perhaps_overtaken(self) -> None:
+        """
+        Note that a later write to its thing may have been sent, or not.
+
+        If it is of the copy, too, it is settled, and not sent again; its reason says "perhaps". If not, it
+        counts as overtaken.
+        """
+        if has_lost_send(self.intent):
+            self.is_perhaps_overtaken = True
+        else:
+            self.intent = attrs.evolve(self.intent, newest=False)
+            self.spec = None
 
     @property
     def names_reader(self) -> bool:

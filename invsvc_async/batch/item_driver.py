@@ -43,7 +43,14 @@ def driver_of(item: Item, sending: Sending) -> AnyDriver:
     begin = None
     if item.in_doubt or intent.newest is False:
         since = sending.core.clock.now() if item.lane.was_free else None
-        begin = partial(_taken_up, sending.core, since, item.entry.thing)
+        begin = partial(
+            _taken_up,
+            sending.core,
+            since,
+            item.entry.thing,
+            # That all later sends are in the journal, too, is not said of a copy.
+            journaled=not item.is_perhaps_overtaken,
+        )
     elif item.times_put_back and item.entry.thing is not None:
         begin = partial(_begun_again, spec, item.entry.thing, item.intent)
     return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
@@ -84,9 +91,13 @@ def _taken_up(
     gone_since: float | None,
     thing: str | None,
     intent: Intent,
+    *,
+    journaled: bool,
 ) -> Start:
     """
     Start where an earlier run left *intent*, a write to *thing*.
+
+    *journaled*: the journal knows all writes to the thing that were sent later.
 
     ``newest`` is what the journal knows of it: false if a later write to the thing was sent, ``None`` if it
     cannot tell, because it was restored from a copy. Only the journal knows what other processes have sent;
@@ -95,7 +106,7 @@ def _taken_up(
     latest = core.writes.opened(intent.identity)
     if latest is not None and intent.newest is False:
         core.writes.revise(attrs.evolve(latest, newest=False))
-    start = taken_up(core, intent, journaled=True, gone_since=gone_since)
+    start = taken_up(core, intent, journaled=journaled, gone_since=gone_since)
     resumed = cast("Resumed", start.history[0])
     if intent.newest is not None:
         may_be_overtaken = resumed.newest and _has_written_beside(core, thing, intent)

@@ -214,6 +214,20 @@ def _not_applied(sends: Iterable[Sent]) -> tuple[Sent, ...]:
     return tuple(attrs.evolve(each, end=SentEnd(kind="not applied")) for each in sends)
 
 
+def has_lost_send(intent: Intent) -> bool:
+    """Return whether *intent* has a lost send about which nothing is known yet."""
+    return any(map(_is_lost, intent.sent))
+
+
+def may_be_unsent(intent: Intent) -> bool:
+    """
+    Return whether *intent* was perhaps not sent at all: only lost sends of it may have an effect.
+
+    A send of a process that did not know the service's clock looks like a lost one.
+    """
+    return not any(each.may_have_effect for each in intent.sent if not _is_lost(each))
+
+
 def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:
     """
     Return *intent* with one more send, at an unknown time: after *earliest* (server time in s), if given.
@@ -241,7 +255,7 @@ def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:
 
 def seen_undone(intent: Intent, at: float) -> Intent | None:
     """Return *intent* after a read at *at* (server s) without its effect; ``None`` if nothing was lost."""
-    if not any(each.latest is None and each.end is None for each in intent.sent):
+    if not has_lost_send(intent):
         return None
     end = SentEnd(
         kind="long",
@@ -258,6 +272,11 @@ def seen_undone(intent: Intent, at: float) -> Intent | None:
 def was_seen_undone(intent: Intent) -> bool:
     """Return whether ``seen_undone`` has given *intent* ends, and nothing was sent since."""
     return any(map(_is_seen, intent.sent))
+
+
+def _is_lost(sent: Sent) -> bool:
+    """Return whether *sent* is a lost send about which nothing is known yet."""
+    return sent.latest is None and sent.end is None
 
 
 def _is_seen(sent: Sent) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from invsvc_async import Intent, InvsvcError, Verdict
 from invsvc_async.batch.circuit_breaker import Cause, cause_of
-from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading
+from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading, Resumed
 from invsvc_async.reconcile.intent import Scope
 from invsvc_async.reconcile.outcome import Outcome
 
@@ -16,11 +16,11 @@ LOST = Attempt(started=0.0, ended=1.0, end=End.LOST)
 READ = Reading(started=2.0, ended=2.1, status=503)
 
 
-def outcome(verdict, *history, operation="webhooks.delete", **facts):
+def outcome(verdict, *history, operation="webhooks.delete", basis="none", **facts):
     return Outcome(
         verdict=verdict,
         message="m",
-        evidence=Evidence(basis="none"),
+        evidence=Evidence(basis=basis),
         history=history,
         started_as=Intent(key="k", operation=operation, scope=Scope(base_url="b")),
         **facts,
@@ -50,3 +50,21 @@ def test_refusal_without_an_answer():
     error = InvsvcError("it was refused")
     refused = outcome(Verdict.REFUSED, operation="teams.create", error=error)
     assert cause_of(refused, OUTAGE) is None
+
+
+@pytest.mark.parametrize(
+    ("resumed", "cause"),
+    [
+        (Resumed(at=0.0, journaled=True, newest=True), OUTAGE),
+        # the last one of a restored journal
+        (Resumed(at=0.0, journaled=True), OUTAGE),
+        (Resumed(at=0.0, journaled=True, newest=False), None),
+        (Resumed(at=0.0), None),
+    ],
+    ids=["newest", "last", "overtaken", "perhaps overtaken"],
+)
+def test_absent_write_after_an_outage(resumed, cause):
+    """It is put back, to be sent again, only if no newer write to the thing may have been sent."""
+    read = attrs.evolve(READ, status=200)
+    absent = outcome(Verdict.NOT_APPLIED, resumed, read, basis="absence")
+    assert cause_of(absent, OUTAGE) is cause

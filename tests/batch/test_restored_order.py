@@ -19,6 +19,7 @@ from tests.support.waiting import cancel
 
 pytestmark = pytest.mark.one_python
 
+YEARS_AGO = 1_500_000_000_000  # ms
 KINDS = ("journeys", "webhooks")
 FIELD = {"journeys": "name", "webhooks": "description"}
 
@@ -404,3 +405,36 @@ async def test_restored_on_the_command_line(service, journal, tmp_path, capsys):
         entry.body["description"] for entry in service.ledger.effects("webhooks.update")
     ] == [*"ABC"]
     assert service.api_key not in words
+
+
+async def test_writes_that_were_perhaps_not_sent(service, client, journal):
+    """Nothing of B and C had arrived. B is not sent, because C perhaps was: the reason says "may have been"."""
+    other = service.seed_webhook().id
+    journey = service.seed_journey(last_updated=YEARS_AGO).id
+
+    def renames(client, values):
+        return [
+            client.journeys.update(journey, name=value).keyed(value) for value in values
+        ]
+
+    def changes(values):
+        return [
+            client.webhooks.update(other, description=value).keyed(value)
+            for value in values
+        ]
+
+    await run(journal.address, client, changes("1"))
+    await journal.back_up()
+    await run(journal.address, client, changes("12"))
+    await journal.put_back()
+    async with client_of(service) as later:
+        found = await run(journal.address, later, renames(later, "BC"), restored=True)
+    assert (found["B"].verdict, found["B"].cause) == (
+        Verdict.NOT_APPLIED,
+        "perhaps overtaken",
+    )
+    assert "may have been sent" in found["B"].message
+    assert found["C"].verdict is Verdict.APPLIED
+    assert [
+        each.body["name"] for each in service.ledger.effects("journeys.update")
+    ] == ["C"]
