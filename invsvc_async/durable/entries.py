@@ -209,9 +209,13 @@ class Entries:
         A process that is about to send the write finds that the entry is gone, and does not send. In a batch,
         an entry that is done stays. With an UNKNOWN one, it is forgotten that the write may still take
         effect.
+
+        Raises:
+            PlaceError: The store may lack sends, because it is in another place than before.
         """
         script = partial(drop, key, [], done=not self.store.how.counted, seen=seen)
-        dropped = await self._delete([key], script)
+        async with self.store.in_place():
+            dropped = await self._delete([key], script)
         if dropped is None:
             return False
         lane = dropped.lane

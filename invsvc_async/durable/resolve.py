@@ -171,44 +171,40 @@ async def resolve(
     Raises:
         InvalidRequestError: What was found is no result of such a write, or another thing than it changes.
         JournalError: There is no such write, a living process has it, it has a final verdict, nothing of it
-            was sent, or somebody changed it at the same time.  Nothing was stored.
+            was sent, or somebody changed it at the same time; or the store may lack sends, because it is in
+            another place than before (``PlaceError``).  Nothing was stored.
     """
     if key is None:
         key = name
     called = f"resolve: the write under the key {key!r}"
-    await store.idle()  # what this process stores of it
-    seen = await entry_of(store, name)
-    if seen is None:
-        raise JournalError(
-            f"{called} is not there. Check the key, and that this is its journal.",
-            is_missing=True,
+    async with store.in_place():
+        seen = await _seen_open(store, name, finding, called, expected)
+        bare = seen
+        is_keyed = store.how.kind == "journal" and seen.digest != ""
+        if is_keyed:
+            bare = replace(seen, key=key_in(seen.key))
+        intent = intent_of(bare, store.commons)
+        if identity is not None and intent.identity != identity:
+            raise JournalError(
+                f"{called} is another one than that of the intent. Nothing was stored.",
+                is_conflict=True,
+            )
+        value = _value_of(intent, finding)
+        before = (
+            VerdictRecord() if seen.verdict is None else verdict_and_record(seen)[1]
         )
-    if expected is not None and not is_same_row(seen, expected):
-        raise changed_meanwhile(called)
-    is_of_copy = seen.seq <= (await store.run(marked)).through
-    _check_open(seen, finding, called, is_of_copy=is_of_copy)
-    bare = seen
-    is_keyed = store.how.kind == "journal" and seen.digest != ""
-    if is_keyed:
-        bare = replace(seen, key=key_in(seen.key))
-    intent = intent_of(bare, store.commons)
-    if identity is not None and intent.identity != identity:
-        raise JournalError(
-            f"{called} is another one than that of the intent. Nothing was stored.",
-            is_conflict=True,
+        # by the texts that are stored: a try may be made again
+        made: dict[str, Resolved] = {}
+
+        def make(at: int) -> Entry:
+            outcome = _outcome(intent, finding, value, before, at)
+            entry = _entry(store.how.kind, seen, outcome, at)
+            made[str(entry.outcome)] = Resolved(entry, outcome)
+            return entry
+
+        text = await store_finding(
+            store, seen, make, made.keys(), mine=mine, called=called
         )
-    value = _value_of(intent, finding)
-    before = VerdictRecord() if seen.verdict is None else verdict_and_record(seen)[1]
-    # by the texts that are stored: a try may be made again
-    made: dict[str, Resolved] = {}
-
-    def make(at: int) -> Entry:
-        outcome = _outcome(intent, finding, value, before, at)
-        entry = _entry(store.how.kind, seen, outcome, at)
-        made[str(entry.outcome)] = Resolved(entry, outcome)
-        return entry
-
-    text = await store_finding(store, seen, make, made.keys(), mine=mine, called=called)
     return made[text]
 
 
@@ -220,6 +216,33 @@ def note(core: ClientCore, resolved: Resolved) -> None:
 
 
 # --- what may be resolved
+
+
+async def _seen_open(
+    store: Store,
+    name: str,
+    finding: Resolution,
+    called: str,
+    expected: Entry | None,
+) -> Entry:
+    """
+    Return the entry *name*, about which something is to be found out; errors call its write *called*.
+
+    Raises:
+        JournalError: There is none, it is not the *expected* one any more, or nothing is to be found out.
+    """
+    await store.idle()  # what this process stores of it
+    seen = await entry_of(store, name)
+    if seen is None:
+        raise JournalError(
+            f"{called} is not there. Check the key, and that this is its journal.",
+            is_missing=True,
+        )
+    if expected is not None and not is_same_row(seen, expected):
+        raise changed_meanwhile(called)
+    is_of_copy = seen.seq <= (await store.run(marked)).through
+    _check_open(seen, finding, called, is_of_copy=is_of_copy)
+    return seen
 
 
 def _check_open(

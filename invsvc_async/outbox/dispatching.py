@@ -88,16 +88,13 @@ class Dispatching:
 
     async def _send(self, grace: float) -> None:
         await self._changes.until_open()
-        await self._entries.store.check_place()
-        try:
+        async with self._entries.store.in_place():
             await dispatch(
                 self._sending,
                 self._entries,
                 grace=grace,
                 on_verdict=self._changes.note_stored,
             )
-        finally:
-            self._entries.store.forget_place()
 
     async def _steadily(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
         """Run *act* until cancelled, again after each failure, which is logged."""

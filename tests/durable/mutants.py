@@ -43,7 +43,8 @@ OTHERS = [
     "tests/events/receiving/test_body_room.py", "tests/events/receiving/test_refusal_by_head.py",
     "tests/events/receiving/test_result_while_away.py", "tests/events/stores/test_standing.py",
     "tests/faults/test_cancellation.py",
-    "tests/outbox/test_away_at_start.py", "tests/outbox/test_due.py", "tests/outbox/test_turns.py",
+    "tests/outbox/test_away_at_start.py", "tests/outbox/test_due.py", "tests/outbox/test_restored.py",
+    "tests/outbox/test_turns.py",
     "tests/outbox/test_unfit_among_others.py",
     "tests/test_tracing_values.py",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from tests.outbox.conftest import (
     changes,
     ended,
     enqueue,
+    entries_of,
     spoil,
     update,
     verdicts_of,
@@ -87,6 +88,51 @@ async def test_complete_database_in_another_place(service, client, outbox, addre
     await put_back(outbox, lambda: asyncio.sleep(0))
     async with Outbox.open(address, client, moved=True) as told:
         assert await sent(told, keys) == [Verdict.APPLIED]
+
+
+async def test_people_are_refused_until_it_is_said_what_the_database_is(
+    service, client, outbox, address
+):
+    """What was sent since the copy is not known: nothing is dropped as not sent, and no finding is stored."""
+    await sent(outbox, await enqueue(outbox, client.webhooks.create(**HOOK)))
+    write = client.webhooks.create(**HOOK).keyed("order-17")
+    keys = await enqueue(outbox, write)
+    await put_back(outbox, lambda: sent(outbox, keys))
+    async with Outbox.open(address, client) as other:
+        with pytest.raises(JournalError, match="restored from a backup.*--restored"):
+            await other.drop("order-17")
+        with pytest.raises(JournalError, match="restored from a backup.*--restored"):
+            await other.resolve("order-17", applied=False, because="not in the list")
+        # They may go on with what cannot have been sent.
+        assert await enqueue(other, update(client, service, "late"))
+        assert not await other.retry("order-17")
+    async with Outbox.open(address, client, restored=True) as told:
+        # That says it, even if nothing is dispatched.
+        assert not await told.drop("order-17")
+        assert await sent(told, keys) == [Verdict.APPLIED]
+        assert await told.drop("order-17")
+    assert len(service.ledger.effects("webhooks.create")) == 2
+
+
+async def test_finding_of_a_person_does_not_tell_when_the_copy_was_made(
+    service, client, tmp_path
+):
+    """It may be of a time when nobody knew that this is a copy."""
+    path = tmp_path / "app.db"
+    service.script("teams.create", "500")
+    async with Outbox.open(path, client) as outbox:
+        keys = await enqueue(
+            outbox, client.teams.create(legal_name="t").keyed("unknown")
+        )
+        assert await sent(outbox, keys) == [Verdict.UNKNOWN]
+        done_at = (await entries_of(outbox))[0].done_at
+        keys = await enqueue(outbox, client.teams.create(legal_name="u").keyed("found"))
+        service.script("teams.create", "500")
+        assert await sent(outbox, keys) == [Verdict.UNKNOWN]
+        await outbox.resolve("found", applied=True, because="seen in the dashboard")
+    async with Outbox.open(path, client, restored=True) as outbox:
+        noted = await outbox_entries(outbox).facts.get("restored")
+    assert f'"since":{done_at},' in noted
 
 
 async def fill(path, client, *writes):

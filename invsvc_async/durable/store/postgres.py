@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
@@ -39,7 +39,7 @@ from invsvc_async.storage.postgres_pool import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from invsvc_async.durable.store.lanes import OwnedLane
     from invsvc_async.durable.store.states import Left
@@ -115,6 +115,7 @@ class PostgresStore(Pool):
         self._restored = how.restored
         self._moved = how.moved
         self._place: dict[str, str] | None = None  # once it is checked
+        self._in_place = 0  # how many blocks of ``in_place`` run
         self.version: int = 0  # of its tables, once it is open
         self.schema: str = ""  # once it is open
         self._dialect = dialect_in(self.schema, self.how)
@@ -320,9 +321,29 @@ class PostgresStore(Pool):
             await self.rows(store_sql.DELETE_FACTS_LIKE, f"{_COPIED_THROUGH}%")
         self._restored = self._moved = False
 
-    def forget_place(self) -> None:
-        """Allow connections to any place: nothing is sent any more."""
-        self._place = None
+    @asynccontextmanager
+    async def in_place(self) -> AsyncGenerator[None]:
+        """
+        Check the place of an outbox, and use connections to no other one while the block runs.
+
+        For what sends, and what asks whether something was sent.  Otherwise, connections to any place are
+        allowed: an outbox takes in writes wherever its database is.  Of a batch and the journal of a client,
+        the opening has checked the place.
+
+        Raises:
+            PlaceError, JournalError: As ``check_place``.
+        """
+        if self.how.kind != "outbox":
+            yield
+            return
+        self._in_place += 1
+        try:
+            await self.check_place()
+            yield
+        finally:
+            self._in_place -= 1
+            if not self._in_place:
+                self._place = None
 
     def _checked_place(self) -> Script[dict[str, str]]:
         """Return the place, and store it.  A store that counts as a copy, and may lack sends, is marked."""

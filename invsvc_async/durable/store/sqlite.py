@@ -7,7 +7,7 @@ import gc
 import logging
 import sqlite3
 import threading
-from contextlib import closing, nullcontext, suppress
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -30,7 +30,7 @@ from invsvc_async.storage.sqlite_file import STEPS, SameFile, check_file, opened
 from invsvc_async.storage.sqlite_writer import Writer, transaction, wait_for_ending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.lanes import OwnedLane
@@ -256,8 +256,10 @@ class SqliteStore:
     async def check_place(self) -> None:
         """Do nothing: the opening has checked it."""
 
-    def forget_place(self) -> None:
+    @asynccontextmanager
+    async def in_place(self) -> AsyncGenerator[None]:
         """Do nothing: the same."""
+        yield
 
     def is_away(self, error: JournalError) -> bool:
         """Return False: a file is there or cannot be used."""

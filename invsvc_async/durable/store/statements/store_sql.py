@@ -121,9 +121,11 @@ NOTE_CLOSED: Final = "DELETE FROM facts WHERE name = 'open'"
 
 # Selects a row while the mark is open: ``Mark`` of ``restored``, as ``msgspec`` encodes it.
 MARK_IS_OPEN: Final = f"""SELECT 1 FROM {{s}}facts WHERE name = '{MARK}' AND value LIKE '%"is_open":true%'"""
-# A time at which the copy was up to date: any will do, so the latest of all is not looked for.
+# A time at which the copy was up to date: any will do, so the latest of all is not looked for.  A person may
+# have stored a finding in the copy (``person`` of ``VerdictRecord``).
 LATEST_END: Final = """
-SELECT max(done_at) FROM (SELECT done_at FROM {s}entries ORDER BY seq DESC LIMIT 10000) AS latest
+SELECT max(done_at) FROM (SELECT done_at, outcome FROM {s}entries ORDER BY seq DESC LIMIT 10000) AS latest
+    WHERE outcome IS NULL OR outcome NOT LIKE '%"person":%'
 """
 # Where the tables are.  The timeline is NULL on a standby, and while the server recovers.
 PLACE: Final = """
