@@ -15,9 +15,14 @@ from invsvc_async.durable.intents import (
 )
 from invsvc_async.durable.last_writes import learn, take_claims
 from invsvc_async.durable.records import intent_of
-from invsvc_async.durable.store.order import in_flight_of, unknown_of
+from invsvc_async.durable.store.order import (
+    in_flight_of,
+    unknown_of,
+    waiting_of_copy,
+)
 from invsvc_async.durable.store.states import last_writes
 from invsvc_async.durable.unknown_writes import UnknownWrites
+from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.kinds import is_created, replaces
 
 if TYPE_CHECKING:
@@ -31,6 +36,35 @@ if TYPE_CHECKING:
 
 
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
+
+
+class _SentPlaces:
+    """
+    The last places of writes that are not done, by thing: of those that were sent, and that perhaps were.
+
+    Begins with the last *places* of some that were sent.
+    """
+
+    def __init__(self, places: Mapping[str, int] | None = None) -> None:
+        self.surely = LatePlaces(places)
+        self.perhaps = LatePlaces()
+
+    def note(self, thing: str, place: int, intent: Intent) -> None:
+        """Note a write to *thing* at *place*, if its *intent* may have been sent, and is none of a create."""
+        if not replaces(intent.operation):
+            return
+        if was_seen_undone(intent):
+            return
+        if not any(each.may_have_effect for each in intent.sent):
+            return
+        found = self.perhaps if may_be_unsent(intent) else self.surely
+        found.note(thing, place)
+
+    def has_later(self, thing: str, place: int) -> bool:
+        """Return whether one of the writes is later than that to *thing* at *place*."""
+        return self.surely.has_later(thing, place) or self.perhaps.has_later(
+            thing, place
+        )
 
 
 class EarlierWrites:
@@ -101,32 +135,42 @@ class EarlierWrites:
             if (name := item.entry.thing) is not None
         ]
         things = sorted({thing for _, thing, _ in placed})
+        sent = _SentPlaces()
         if is_part:
-            sent = LatePlaces(await in_flight_of(self._store, things))
-        else:
-            sent = LatePlaces()
-        perhaps_sent = LatePlaces()
+            sent = await self._sent_of(things)
         for item, thing, place in placed:
-            if (
-                item.in_doubt
-                and not was_seen_undone(item.intent)
-                and replaces(item.intent.operation)
-            ):
-                found = perhaps_sent if may_be_unsent(item.intent) else sent
-                found.note(thing, place)
+            sent.note(thing, place, item.intent)
         done = LatePlaces(await self._look_up(things))
         for item, thing, place in placed:
             is_outdated = done.has_later(thing, place)
             if is_outdated:
                 # the state that the journal knows is that of a later write
                 item.restored = None
-            if is_outdated or sent.has_later(thing, place):
+            if is_outdated or sent.surely.has_later(thing, place):
                 item.intent = attrs.evolve(item.intent, newest=False)
                 item.spec = None
-            elif perhaps_sent.has_later(thing, place):
+            elif sent.perhaps.has_later(thing, place):
                 item.mark_perhaps_overtaken()
             else:
                 item.intent = without_lost_sends(item.intent)
+
+    async def _sent_of(self, things: Sequence[str]) -> _SentPlaces:
+        """Return the places of the writes to *things* that are not done, and were sent, or perhaps were."""
+        sent = _SentPlaces(await in_flight_of(self._store, things))
+        restored = self._sending.restored
+        if restored is None:
+            return sent
+        for entry in await waiting_of_copy(self._store, things, restored.through):
+            thing, place = entry.thing or "", entry.place
+            if sent.has_later(thing, place):
+                continue
+            try:
+                intent = await self._intent_in(entry)
+            except JournalError:  # This version cannot read it.
+                sent.perhaps.note(thing, place)
+                continue
+            sent.note(thing, place, restored.of_entry(entry.seq, intent))
+        return sent
 
     async def overtaken(self, items: Sequence[Item]) -> set[int]:
         """Return the numbers of the *items* that a later write has overtaken, by what is done."""

@@ -11,7 +11,12 @@ from msgspec.structs import replace
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.done_at import done_at
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.intents import has_lost_send, pack, without_effect
+from invsvc_async.durable.intents import (
+    has_lost_send,
+    pack,
+    was_seen_undone,
+    without_effect,
+)
 from invsvc_async.durable.last_writes import claim_by, left_by
 from invsvc_async.durable.records import (
     VerdictRecord,
@@ -93,7 +98,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         If it is of the copy, too, it is settled, and not sent again; its reason says "perhaps". If not, it
         counts as overtaken.
         """
-        if has_lost_send(self.intent):
+        if has_lost_send(self.intent) or was_seen_undone(self.intent):
             self.is_perhaps_overtaken = True
         else:
             self.intent = attrs.evolve(self.intent, newest=False)

@@ -436,8 +436,8 @@ class Outbox(Uncopied):
         Raises:
             InvalidRequestError: The arguments do not say what was found, or name another thing.
             JournalError: The write is not there, a living process has it, its verdict is final, nothing of it
-                was sent, the outbox is not open, the database stayed away, or it may be an older copy. Nothing
-                was stored.
+                was sent, the outbox is not open, or the database stayed away, or may be an older copy.
+                Nothing was stored.
         """
         self._opening.check_open()
         from invsvc_async.durable.resolve import note, resolution, resolve

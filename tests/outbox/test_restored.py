@@ -12,7 +12,7 @@ import pytest
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_unfit
-from tests.batch.conftest import HOOK
+from tests.batch.conftest import HOOK, client_of
 from tests.durable.stores import copy_tables, go_to_another_timeline, put_tables_back
 from tests.outbox.conftest import (
     changes,
@@ -99,9 +99,9 @@ async def test_people_are_refused_until_it_is_said_what_the_database_is(
     keys = await enqueue(outbox, write)
     await put_back(outbox, lambda: sent(outbox, keys))
     async with Outbox.open(address, client) as other:
-        with pytest.raises(JournalError, match="restored from a backup.*--restored"):
+        with pytest.raises(JournalError, match=r"restored from a backup.*--restored"):
             await other.drop("order-17")
-        with pytest.raises(JournalError, match="restored from a backup.*--restored"):
+        with pytest.raises(JournalError, match=r"restored from a backup.*--restored"):
             await other.resolve("order-17", applied=False, because="not in the list")
         # They may go on with what cannot have been sent.
         assert await enqueue(other, update(client, service, "late"))
@@ -263,6 +263,70 @@ def test_whether_an_unfit_write_may_have_been_sent(intent, verdict):
         key="k", state=State.TO_DO, operation="webhooks.create", intent=intent
     )
     assert verdict_of_unfit(entry, InvalidRequestError("unfit")).verdict == verdict
+
+
+def files_of(path, to):
+    """Copy the application's file at *path*, and all beside it, to the folder *to*."""
+    to.mkdir(exist_ok=True)
+    for each in path.parent.glob(f"{path.name}*"):
+        shutil.copy(each, to / each.name)
+
+
+@pytest.fixture
+def _one_at_a_time(monkeypatch):
+    """Make dispatchers read one entry at a time, as if many others were between those of the test."""
+    monkeypatch.setattr("invsvc_async.batch.lane_reader._AT_ONCE", 1)
+
+
+@pytest.mark.usefixtures("_one_at_a_time")
+async def test_older_write_of_a_copy_that_is_read_long_before_a_later_one(
+    service, client, path, tmp_path
+):
+    """It is not sent over one that the copy has, too, and that perhaps was sent."""
+    hook = service.seed_webhook().id
+    keys = await fill(
+        path,
+        client,
+        client.webhooks.update(hook, description="A"),
+        client.webhooks.delete(hook).keyed("delete"),
+        client.webhooks.update(hook, description="C").keyed("later"),
+    )
+    files_of(path, tmp_path / "kept")
+    service.script("webhooks.delete", "403")
+    async with Outbox.open(path, client) as outbox:
+        assert (await sent(outbox, keys))[1:] == [Verdict.REFUSED, Verdict.APPLIED]
+    files_of(tmp_path / "kept" / path.name, path.parent)
+    async with (
+        client_of(service) as anew,
+        Outbox.open(path, anew, restored=True) as outbox,
+    ):
+        assert (await sent(outbox, keys))[1:] == [
+            Verdict.NOT_APPLIED,
+            Verdict.APPLIED,
+        ]
+        found = await outbox.get("delete")
+    assert found.evidence.cause == "perhaps overtaken"
+    assert service.arrivals("webhooks.delete") == 1
+
+
+@pytest.mark.usefixtures("_one_at_a_time")
+async def test_retried_writes_of_a_copy_that_are_read_one_after_another(
+    service, client, path, tmp_path
+):
+    """The state is that of A, so B and C have not arrived, or were undone. A retry sends both, in their order."""
+    hook = service.seed_webhook().id
+    a, b, c = changes(client, hook, *"ABC")
+    async with Outbox.open(path, client) as outbox:
+        assert await sent(outbox, await enqueue(outbox, a)) == [Verdict.APPLIED]
+    keys = await fill(path, client, b, c)
+    async with (
+        client_of(service) as anew,
+        Outbox.open(path, anew, restored=True) as outbox,
+    ):
+        assert await sent(outbox, keys) == [Verdict.UNKNOWN] * 2
+        assert await outbox.retry(*keys) == sorted(keys)
+        assert await sent(outbox, keys) == [Verdict.APPLIED] * 2
+    assert written(service.ledger.effects()) == [*"ABC"]
 
 
 async def test_enqueuing_goes_on_through_a_restore(

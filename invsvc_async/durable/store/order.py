@@ -165,6 +165,22 @@ async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
     return dict(await in_parts(partial(store.rows, key_sql.IN_FLIGHT), things))
 
 
+async def waiting_of_copy(
+    store: Store, things: Sequence[str], through: int
+) -> list[Entry]:
+    """
+    Return the entries of *things* that wait in a restored store, and may have been sent since the copy.
+
+    They are those of the copy, with numbers up to *through*; and others that were added in doubt, as their
+    intents tell.  Those that are neither may be among these.  The last entries of a thing come first.
+    """
+
+    async def ask(some: Sequence[str]) -> list[Entry]:
+        return await store.entries(key_sql.WAITING_OF_COPY, some, through)
+
+    return await in_parts(ask, things)
+
+
 async def keys_before(
     store: Store,
     thing: str | None,

@@ -18,7 +18,13 @@ from invsvc_async.durable.entry import (
     WRITTEN_NAMES,
     State,
 )
-from invsvc_async.durable.store.conditions import FREED, OPEN, Teller, WaitsFor
+from invsvc_async.durable.store.conditions import (
+    FREED,
+    IN_LANE,
+    OPEN,
+    Teller,
+    WaitsFor,
+)
 from invsvc_async.durable.store.statements.store_sql import (
     MARK_IS_OPEN,
     dead,
@@ -214,6 +220,13 @@ _NO_CREATE: Final = " AND ".join(
 IN_FLIGHT: Final = f"""
 SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND {OPEN}
     AND state = {State.SENDING:d} AND {_NO_CREATE} GROUP BY thing
+"""
+# A condition: the entries of things that wait in a restored store, and may have been sent since the copy; the
+# last ones come first.  Those up to the number $2 are of the copy.  Others have sends in their intents, if
+# they are in doubt; "sent" may also be a name in a body, so some are found that have none.
+WAITING_OF_COPY: Final = f"""
+e.thing {{any 1 text}} AND e.{OPEN} AND e.{IN_LANE} AND e.state = {State.TO_DO:d}
+    AND (e.seq <= $2 OR e.intent LIKE '%"sent":%') ORDER BY e.place DESC
 """
 
 # --- beginning to send: ``begin`` of ``order``
