@@ -149,7 +149,7 @@ class EarlierWrites:
             if is_outdated or sent.surely.has_later(thing, place):
                 item.intent = attrs.evolve(item.intent, newest=False)
                 item.spec = None
-            elif sent.perhaps.has_later(thing, place):
+            elif sent.perhaps.has_later(thing, place) or item.lacks_later:
                 item.mark_perhaps_overtaken()
             else:
                 item.intent = without_lost_sends(item.intent)

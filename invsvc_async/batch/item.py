@@ -91,6 +91,11 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Whether the write may have been sent before, and must be settled first."""
         return any(each.may_have_effect for each in self.intent.sent)
 
+    @property
+    def lacks_later(self) -> bool:
+        """Whether a later write that was sent may be in the input, and not in its restored journal yet."""
+        return self.restored is not None and self.restored.lacks_later(self.intent)
+
     def mark_perhaps_overtaken(self) -> None:
         """
         Note that a later write to its thing may have been sent, or not.

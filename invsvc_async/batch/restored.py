@@ -15,7 +15,7 @@ import attrs
 
 from invsvc_async.client import Client, options_of
 from invsvc_async.codec import envelope
-from invsvc_async.durable.intents import in_doubt, seen_undone
+from invsvc_async.durable.intents import in_doubt, seen_undone, was_seen_undone
 from invsvc_async.durable.store.facts import now_of
 from invsvc_async.durable.store.restored import NOT_RESTORED, marked
 from invsvc_async.durable.store.states import Left
@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 
 _UNDONE = (
     "the resource is as an earlier write of this journal left it: what may have been sent since the copy was "
-    "made has not arrived, or somebody has undone it. A retry sends this write"
+    "made has not arrived, or was undone. "
+)
+_RETRY = "A retry sends this write, unless a later one was sent"
+_READ_FIRST = (
+    "Give the whole input, then retry: a later write of it, which the journal does not have yet, may have "
+    "undone this one"
 )
 _MOST = 10_000  # things whose states are kept
 # s by which the clocks of the processes that wrote the journal may disagree
@@ -45,11 +50,13 @@ class Restored:
     The doubts of a restored journal.
 
     Entries up to ``through`` are of the copy. While ``is_open``, writes that it does not have are in doubt
-    too. Those sends were not before ``earliest`` (server time in s), if that is known.
+    too. Those sends were not before ``earliest`` (server time in s), if that is known. ``awaits_input`` is
+    whether later writes that were sent may still be in the input of a batch, and not in its journal.
     """
 
     through: int
     is_open: bool
+    awaits_input: bool = False
     earliest: float | None = None
     met: int = 0  # how many writes of the input were in doubt
     # The latest states in which the writes of this journal left things, by thing.
@@ -58,6 +65,14 @@ class Restored:
     def of_entry(self, number: int, intent: Intent) -> Intent:
         """Return the intent of an entry that is not done."""
         return in_doubt(intent, self.earliest) if number <= self.through else intent
+
+    def lacks_later(self, intent: Intent) -> bool:
+        """
+        Return whether nothing tells yet that no later write to the thing of *intent* was sent.
+
+        It was seen undone.  What has undone it may be a later write that is still in the input alone.
+        """
+        return self.awaits_input and was_seen_undone(intent)
 
     def of_new(self, intent: Intent) -> Intent:
         """Return the intent of a write that the journal does not have."""
@@ -110,13 +125,15 @@ class Restored:
             return None
         if reading.stamp is None:
             return None
-        intent = seen_undone(outcome.started_as, reading.stamp / 1000)
+        intent: Intent | None = outcome.started_as
+        if not was_seen_undone(outcome.started_as):
+            intent = seen_undone(outcome.started_as, reading.stamp / 1000)
         if intent is None or not self._is_as_left(thing, reading.seen):
             return None
         evidence = attrs.evolve(outcome.evidence, cause="perhaps undone")
         return attrs.evolve(
             outcome,
-            message=_UNDONE,
+            message=_UNDONE + (_READ_FIRST if self.awaits_input else _RETRY),
             evidence=evidence,
             started_as=intent,
         )
@@ -148,7 +165,11 @@ async def restored_of(store: Store, client: Client) -> Restored | None:
     found = await store.run(marked)
     if found == NOT_RESTORED:
         return None
-    restored = Restored(through=found.through, is_open=found.is_open)
+    restored = Restored(
+        through=found.through,
+        is_open=found.is_open,
+        awaits_input=found.is_open and store.how.kind == "batch",
+    )
     if found.is_open and found.since is not None:
         with suppress(
             ServiceError

@@ -141,6 +141,9 @@ class RunInput:
                     await self._store(intake, asked, reached)
                     await self._until_wanted()
             await entries.input_notes.end(name)
+        restored = self._sending.restored
+        if restored is not None and (restored.met or self.skipped):
+            restored.awaits_input = False
         self._dispatcher.awaited_input.close()
 
     async def _until_wanted(self) -> None:

@@ -438,3 +438,78 @@ async def test_writes_that_were_perhaps_not_sent(service, client, journal):
     assert [
         each.body["name"] for each in service.ledger.effects("journeys.update")
     ] == ["C"]
+
+
+async def run_in_part(journal, service, writes):
+    """Run the first of *writes* on a restored journal, then the input fails; return the results by key."""
+
+    async def failing(client):
+        for write in writes(client, "AB"):
+            yield write
+        raise OSError("the input is away")
+
+    found = {}
+    async with (
+        client_of(service) as client,
+        Batch.open(journal.address, client, restored=True) as batch,
+    ):
+        with pytest.raises(OSError, match="input is away"):
+            async for result in batch.run(failing(client)):
+                found[result.key] = result
+    return found
+
+
+async def run_again(journal, service, writes):
+    """Retry what is unknown, and run *writes*, as another process does; return the verdicts by key."""
+    async with (
+        client_of(service) as client,
+        Batch.open(journal.address, client) as batch,
+    ):
+        await batch.retry(verdict=Verdict.UNKNOWN)
+        found = await all_of(batch, writes(client))
+    return {each.key: each.verdict for each in found}
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "never sent"])
+async def test_retry_before_the_input_was_read_to_its_end(
+    service, client, journal, is_lost
+):
+    """
+    A webhook was "on" (A), then "off" (B) and "on" (C); the copy has A.  A retry of B is not sent over C.
+
+    That both were sent may show only once C is in the journal.  If neither was, both are sent, in their order.
+    """
+    hook = service.seed_webhook().id
+    states = {"A": "on", "B": "off", "C": "on" if is_lost else "last"}
+
+    def writes(client, keys="ABC"):
+        return [
+            client.webhooks.update(hook, description=states[key]).keyed(key)
+            for key in keys
+        ]
+
+    def effects():
+        return [
+            each.body["description"]
+            for each in service.ledger.effects("webhooks.update")
+        ]
+
+    await run(journal.address, client, writes(client, "A"))
+    await journal.back_up()
+    if is_lost:
+        await run(journal.address, client, writes(client))
+    await journal.put_back()
+    found = await run_in_part(journal, service, writes)
+    assert (found["B"].verdict, found["B"].cause) == (Verdict.UNKNOWN, "perhaps undone")
+    assert "Give the whole input, then retry" in found["B"].message
+    before = effects()
+    found = await run_again(journal, service, lambda _client: [])
+    assert found == {"B": Verdict.UNKNOWN}
+    assert effects() == before
+    found = await run_again(journal, service, writes)
+    assert found["B"] is Verdict.UNKNOWN
+    assert effects() == before
+    found = await run_again(journal, service, lambda _client: [])
+    assert effects() == [*states.values()]
+    if not is_lost:
+        assert found == {"B": Verdict.APPLIED, "C": Verdict.APPLIED}
