@@ -181,7 +181,9 @@ async def restored_of(store: Store, client: Client) -> Restored | None:
         now = core.clock.now()
         bounds = core.server_clock.bounds(now, options_of(client).reconcile.clock_slack)
         # The copy was made *age* s ago, at the earliest time that the service's clock may have shown then. If
-        # the age is negative, the clock that it is measured by was set back.
+        # the age is negative, the clock that it is measured by was set back. But if that clock is behind the
+        # service's, *since* is a time of the service (``durable/done_at.py``), and the age is too short.
         if bounds is not None and age >= 0:
-            restored.earliest = now - age + bounds.low - _SLACK
+            made = min(now - age + bounds.low, found.since / 1000)
+            restored.earliest = made - _SLACK
     return restored

@@ -304,6 +304,29 @@ async def test_restored_journal_on_a_machine_that_is_behind(
     assert restored.earliest < service.clock.now_ms() / 1000
 
 
+@pytest.mark.parametrize("kind", ["PostgreSQL", "SQLite"])
+@pytest.mark.parametrize("offset", [-100.0, 100.0])
+async def test_restored_journal_whose_clock_is_not_the_service_s(
+    service, client, request, tmp_path, kind, offset
+):
+    """What may have been sent since the copy was made, 200 s ago, may have been sent at once."""
+    address = (
+        request.getfixturevalue("batch_place")
+        if kind == "PostgreSQL"
+        else tmp_path / "run.db"
+    )
+    service.clock.offset = offset
+    async with Batch.open(address, client) as batch:
+        await all_of(batch, creates(client, 1))
+        made = service.clock.now_ms() / 1000 - 200
+        store = batch.entries.store
+        await store.rows("UPDATE {s}entries SET done_at = done_at - 200000")
+        await store.run(mark_restored)
+        restored = await restored_of(store, client)
+    # The clocks of the processes that wrote it may disagree by a minute.
+    assert made - 60 - 100 - 5 < restored.earliest < made - 60 + 5
+
+
 # --- what a dead process left
 
 
