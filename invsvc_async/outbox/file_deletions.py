@@ -31,6 +31,8 @@ class FileDeletions:
         self._file = file
         # whether a deletion may have been interrupted, by which process ever
         self._may_have_note = True
+        # Whether the store was restored from a copy at this start.
+        self.is_of_copy: bool = False
 
     async def delete(
         self,
@@ -66,7 +68,7 @@ class FileDeletions:
             moved = {key for (key,) in await self._file.do(rows)}
             ended = [key for key in moved if deleted[key] is None]
             # A copy of the store does not know what had the key later, and was perhaps sent.
-            if ended and not self._store.how.restored:
+            if ended and not self.is_of_copy:
                 free = await self._store.run(partial(freed_keys.without_entries, ended))
                 if free:
                     await self._delete_rows(free)

@@ -26,7 +26,7 @@ from invsvc_async.durable.store.enqueued import (
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.noted import ALL, has_all, wanted_by
 from invsvc_async.durable.store.opening import file_at
-from invsvc_async.durable.store.restored import mark_restored
+from invsvc_async.durable.store.restored import UP_TO_ALL, mark_restored, marked
 from invsvc_async.durable.store.sqlite import DIALECT
 from invsvc_async.errors import JournalError
 from invsvc_async.outbox.application_file import ApplicationFile
@@ -162,18 +162,25 @@ class SqliteOutbox(OutboxEntries):
                 "what may have been sent before it sends."
             )
         await self.file.do(application_table.use_epoch(self.file.base_url, epoch))
+        # Also if an earlier start was told, and ended before it had moved all rows.
+        is_copy = (await self.store.run(marked)).through == UP_TO_ALL
+        self._deletions.is_of_copy = is_copy
         async with self._moving:
             await self._deletions.settle()
-        if self.store.how.restored:  # rows that were not moved yet are of the copy too
-            while (await self.move()).many:
-                pass
-            after = 0
-            while found := await self.file.rows(
-                application_table.moved_rows(self.file.base_url, after, _AT_ONCE)
-            ):
-                await end_lost(self.store, found)
-                after = found[-1].seq
-            await self.store.run(mark_restored)
+        if is_copy:
+            await self._take_in_copy()
+
+    async def _take_in_copy(self) -> None:
+        """Move all rows: those that were not moved yet are of the copy, too."""
+        while (await self.move()).many:
+            pass
+        after = 0
+        while found := await self.file.rows(
+            application_table.moved_rows(self.file.base_url, after, _AT_ONCE)
+        ):
+            await end_lost(self.store, found)
+            after = found[-1].seq
+        await self.store.run(mark_restored)
 
     async def aclose(self) -> None:
         """Store everything and close both files."""

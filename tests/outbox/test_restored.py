@@ -188,6 +188,34 @@ async def test_files_put_back(service, client, path, tmp_path, lost):
     )
 
 
+async def test_first_start_after_a_restore_that_fails(
+    service, client, path, tmp_path, monkeypatch
+):
+    """The next one need not be told again: what was not moved to the journal when it was copied is in doubt, too."""
+    monkeypatch.setattr("invsvc_async.outbox.application_file._PATIENCE", 0.1)
+    [first] = await fill(path, client, update(client, service))
+    async with Outbox.open(path, client) as outbox:
+        await sent(outbox, [first])
+    keys = await fill(path, client, client.webhooks.create(**HOOK))
+    files_of(path, tmp_path / "kept")
+    async with Outbox.open(path, client) as outbox:
+        await sent(outbox, keys)
+    files_of(tmp_path / "kept" / path.name, path.parent)
+    async with aiosqlite.connect(path, isolation_level=None) as own:
+        await own.execute("BEGIN IMMEDIATE")
+        with pytest.raises(JournalError, match="database is locked"):
+            async with Outbox.open(path, client, restored=True):
+                pass
+        await own.execute("ROLLBACK")
+    async with Outbox.open(path, client) as outbox:
+        assert await sent(outbox, keys) == [Verdict.APPLIED]
+        [late] = await enqueue(outbox, update(client, service, "late"))
+        await outbox_entries(outbox).move()
+        # It is of no copy.
+        assert await outbox.drop(late)
+    assert service.arrivals("webhooks.create") == 1
+
+
 @pytest.mark.parametrize("first", ["open", "done"])
 async def test_file_put_back_whose_key_is_used_again(
     service, client, path, tmp_path, first

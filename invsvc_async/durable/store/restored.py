@@ -68,7 +68,8 @@ class Mark(msgspec.Struct, kw_only=True):
     What is noted of a restored store.  SQL looks into its JSON (``MARK_IS_OPEN``), where no default is left
     out.
 
-    - ``through``: the number of the last entry of the copy, of which sends may be missing
+    - ``through``: the number of the last entry of the copy, of which sends may be missing; ``UP_TO_ALL``
+      while that is not known
     - ``since``: the copy had all sends until then (epoch ms); ``None`` if that is not known
     - ``is_open``: whether whole writes may be missing, too, and are still looked for: until the input of a
       batch was read again, no entry of the copy is open in an outbox, or a person has opened the journal of a
@@ -82,6 +83,8 @@ class Mark(msgspec.Struct, kw_only=True):
 
 _mark_in = msgspec.json.Decoder(Mark).decode
 _encode = msgspec.json.Encoder().encode
+# Of an outbox in a file, until its process has moved the rows of the copy from the application's file.
+UP_TO_ALL: Final = 2**62
 NOT_RESTORED: Final = Mark(
     through=0,
     since=None,
@@ -313,7 +316,8 @@ class Epoch:
             connection.execute(store_sql.SET_FACT_IN_FILE, ("epoch", epoch))
             connection.execute(store_sql.SET_FACT_IN_FILE, ("sends", str(sends)))
             if restored:
-                self._dialect.run(connection, mark_restored())
+                through = UP_TO_ALL if self._how.kind == "outbox" else None
+                self._dialect.run(connection, mark_restored(through))
         self._standing = CountedSends(epoch, sends)
         self.close()
         self._number = own_private(self._path)
