@@ -13,15 +13,22 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.client import Client, options_of
 from invsvc_async.codec import envelope
-from invsvc_async.durable.intents import in_doubt, seen_undone, was_seen_undone
+from invsvc_async.durable.intents import (
+    has_lost_send,
+    in_doubt,
+    seen_undone,
+    was_seen_undone,
+)
 from invsvc_async.durable.store.facts import now_of
 from invsvc_async.durable.store.restored import NOT_RESTORED, marked
 from invsvc_async.durable.store.states import Left
 from invsvc_async.errors import ServiceError
 from invsvc_async.reconcile.compare import same
 from invsvc_async.reconcile.history import Reading, Verdict
+from invsvc_async.reconcile.kinds import kind_of_write
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
@@ -68,11 +75,17 @@ class Restored:
 
     def lacks_later(self, intent: Intent) -> bool:
         """
-        Return whether nothing tells yet that no later write to the thing of *intent* was sent.
+        Return whether *intent* could be sent over a later write to its thing that is still in the input only.
 
-        It was seen undone.  What has undone it may be a later write that is still in the input alone.
+        It was seen undone: that later write may have undone it.  Or it is to delete its thing: that the thing
+        is there does not tell whether the later write has changed it.
         """
-        return self.awaits_input and was_seen_undone(intent)
+        if not self.awaits_input:
+            return False
+        if was_seen_undone(intent):
+            return True
+        deletes = kind_of_write(BY_NAME[intent.operation]).deletes
+        return deletes and has_lost_send(intent)
 
     def of_new(self, intent: Intent) -> Intent:
         """Return the intent of a write that the journal does not have."""
