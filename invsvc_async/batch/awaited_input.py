@@ -24,6 +24,9 @@ class AwaitedInput:
     waits for the write of the input with its key, and so do all later entries of its thing. Once the input is
     at its end, none waits: an entry that is not in the input is settled without its reader.
 
+    An entry of a restored journal that could be sent over a later write of the input waits, too
+    (``Restored.lacks_later``).
+
     The input does not end the waiting itself: it makes the lane be read again from its beginning, and only
     that read ends it (``read_anew``). What was read before may have later entries of the thing: these would
     be sent before those that waited.
@@ -73,6 +76,11 @@ class AwaitedInput:
         self.is_open = False
         self._news.read_again(self._waiting)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something waits for the input."""
+        return any(self._waiting.values())
+
     # --- the entries
 
     def read_anew(self, lane: int) -> None:
@@ -89,6 +97,9 @@ class AwaitedInput:
         lane = item.lane.number
         name = item.entry.thing or item.entry.key
         if name in self._waiting.get(lane, ()):
+            return True
+        if self.is_open and item.lacks_later:
+            self._waiting.setdefault(lane, set()).add(name)
             return True
         if self._is_complete(item):
             return False

@@ -148,7 +148,11 @@ class RunInput:
 
     async def _until_wanted(self) -> None:
         """Wait until more of the input is needed: by this process if it is alone, or by any."""
+        restored = self._sending.restored
         while True:
+            if restored is not None and self._dispatcher.awaited_input.is_awaited:
+                # All that is open may wait for the end of the input.
+                return
             if self._dispatcher.leases.living > 1:
                 if await count_open(self._entries.store) < _AHEAD:
                     return

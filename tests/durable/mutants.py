@@ -35,8 +35,8 @@ STORIES = [
 OTHERS = [
     "tests/batch/test_awaited_order.py", "tests/batch/test_causes.py",
     "tests/batch/test_circuit_breaker.py", "tests/batch/test_deliveries.py",
-    "tests/batch/test_lane_share.py", "tests/batch/test_restored_order.py",
-    "tests/batch/test_restored_states.py", "tests/cli/test_events.py",
+    "tests/batch/test_lane_share.py", "tests/batch/test_restored.py",
+    "tests/batch/test_restored_order.py", "tests/batch/test_restored_states.py", "tests/cli/test_events.py",
     "tests/cli/test_outbox.py", "tests/concurrency/test_quick_start.py",
     "tests/durable/test_away_at_start.py", "tests/durable/test_clocks.py", "tests/durable/test_labels.py",
     "tests/durable/test_removal.py", "tests/durable/test_sharing.py",
