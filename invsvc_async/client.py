@@ -567,7 +567,8 @@ class Client:
         under the key sends the write.
 
         If another process has the write, in PostgreSQL, and gives no sign of life, this waits for as long as
-        one may be silent (10 s by default), to be certain that nothing is sent any more.
+        one may be silent (10 s by default), to be certain that nothing is sent any more. If the writes of
+        such a process were taken over less long ago, this is refused: look again once the error says so.
 
         Raises:
             ConfigurationError: As :meth:`outcome_of`.

@@ -9,7 +9,8 @@ verdict has the basis ``"person"``, with who, when and why.
 the entry                  what the finding of a person does
 =========================  ================================================================================
 UNKNOWN                    becomes its verdict
-open, may have been sent   the same, unless a living process has it: that one finds out
+open, may have been sent   the same, unless a living process has it: that one finds out; or one that was
+                           just taken for dead may still send it
 NOT_APPLIED, REFUSED       becomes APPLIED, if the person found an effect; not if nothing was ever sent
 APPLIED, SUPERSEDED        nothing: these are final
 open, never sent           nothing: there is nothing to find out
@@ -170,9 +171,9 @@ async def resolve(
 
     Raises:
         InvalidRequestError: What was found is no result of such a write, or another thing than it changes.
-        JournalError: There is no such write, a living process has it, it has a final verdict, nothing of it
-            was sent, or somebody changed it at the same time; or the store may lack sends, because it is in
-            another place than before (``PlaceError``).  Nothing was stored.
+        JournalError: There is no such write, a living process has it, one that was just taken for dead may
+            still send it, it has a final verdict, nothing of it was sent, or somebody changed it at the same
+            time.  Nothing was stored.
     """
     if key is None:
         key = name

@@ -6,6 +6,7 @@ import asyncio
 import getpass
 import signal
 import socket
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
@@ -32,11 +33,11 @@ from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.resolve import resolution, resolve
 from invsvc_async.durable.store import findings
 from invsvc_async.durable.store.claims import Held
-from invsvc_async.durable.store.conditions import FREED
+from invsvc_async.durable.store.conditions import ENDED, FREED
 from invsvc_async.durable.store.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
-from tests.durable.test_key_claims import claims_of, rows_of, under_way
+from tests.durable.test_key_claims import claims_of, move, rows_of, under_way
 from tests.durable.test_lost_replies import twice
 from tests.durable.writing import create, cut_off, rename
 from tests.support.children import until_stopped
@@ -398,6 +399,140 @@ async def test_process_that_seems_silent_by_a_clock_that_was_set(
     assert waited == [10.0]
 
 
+@asynccontextmanager
+async def seems_silent(service, journal, monkeypatch, key="k"):
+    """Let a write be under way in a process that others take for dead, because the clock was set; yield its client."""
+    async with client_of(service, journal=journal) as client:
+        leases = journal_of(client).life.own.leases
+        if key is not None:
+            stack = under_way(service, client, key)
+        else:
+            stack = under_way_without_key(service, client)
+        async with stack:
+            # reaches: no sign of life comes between
+            monkeypatch.setattr(leases, "beat", lambda _=None: asyncio.sleep(0, 1))
+            await rows_of(
+                client,
+                "UPDATE {s}members SET seen = seen - 600 WHERE name = $1",
+                leases.name,
+            )
+            yield client
+
+
+@asynccontextmanager
+async def under_way_without_key(service, client):
+    service.script("sheets.save_mapping", "hang 60")
+    running = asyncio.create_task(mapping(client, None).outcome())
+    await service.arrived("sheets.save_mapping", 1)
+    try:
+        yield
+    finally:
+        await cancel(running)
+
+
+async def later(client, seconds=600):
+    """Let the last take-over from a silent process be *seconds* longer ago."""
+    await rows_of(
+        client,
+        "UPDATE {s}facts SET value = CAST(CAST(value AS float8) - $1 AS text) WHERE name = 'silent'",
+        float(seconds),
+    )
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+async def test_write_that_was_taken_from_a_process_that_seems_silent(
+    service, shared, monkeypatch, is_released
+):
+    """It may still be sent, within the lease of that process: until that is over, a finding may be too old."""
+    journal = f"{shared}0"
+    async with (
+        seems_silent(service, journal, monkeypatch),
+        client_of(service, journal=journal) as other,
+        client_of(service, journal=journal) as third,
+    ):
+        if is_released:  # as batches and outboxes do, too
+            leases = journal_of(third).life.own.leases
+            taken = await leases.take(9)
+            await leases.give_up(taken)
+        else:
+            await journal_of(third).take_over(same_mode=True)
+        lanes = await rows_of(other, "SELECT lane FROM {s}entries")
+        owned = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner IS NOT NULL"
+        assert await rows_of(other, owned, lanes[0][0]) == []
+        for _ in range(2):
+            with pytest.raises(
+                JournalError, match=r"Look again in (9|10) s"
+            ) as refused:
+                await other.resolve("k", applied=False, **BY)
+            assert refused.value.is_conflict
+        await later(other)
+        found = await other.resolve("k", applied=False, **BY)
+        assert found_by(found) == ("person", "ann", "seen in the dashboard")
+
+
+async def test_write_of_its_own_that_was_taken_from_a_process_that_seems_silent(
+    service, shared, monkeypatch
+):
+    """Nor is one without a key that is in the lane of the person's process since."""
+    journal = f"{shared}0"
+    async with (
+        seems_silent(service, journal, monkeypatch, key=None),
+        client_of(service, journal=journal) as other,
+    ):
+        await journal_of(other).take_over(same_mode=True)
+        [intent] = [each async for each in journal_of(other).open_intents()]
+        with pytest.raises(JournalError, match="Look again in"):
+            await other.resolve(intent, applied=False, **BY)
+        await later(other)
+        await other.resolve(intent, applied=False, **BY)
+
+
+async def test_write_that_was_taken_from_a_process_with_a_longer_silence(
+    service, shared, monkeypatch
+):
+    """Its lease is as long as its own silence says, not that of the person's process."""
+    async with (
+        seems_silent(service, f"{shared}00", monkeypatch),
+        client_of(service, journal=f"{shared}0") as other,
+    ):
+        await journal_of(other).take_over(same_mode=True)
+        with pytest.raises(JournalError, match=r"Look again in (99|100) s"):
+            await other.resolve("k", applied=False, **BY)
+
+
+async def test_write_that_was_taken_before_the_clock_was_set_back(
+    service, shared, monkeypatch
+):
+    """It is not refused until the clock is again where it was: from the first try on, silence counts."""
+    journal = f"{shared}0"
+    async with (
+        seems_silent(service, journal, monkeypatch),
+        client_of(service, journal=journal) as other,
+    ):
+        await journal_of(other).take_over(same_mode=True)
+        await later(other, -6000)
+        with pytest.raises(JournalError, match=r"Look again in (9|10) s"):
+            await other.resolve("k", applied=False, **BY)
+        await later(other, 11)
+        await other.resolve("k", applied=False, **BY)
+
+
+async def test_write_whose_process_is_done_with_it(service, shared, monkeypatch):
+    """Beside one that was taken from a silent process, it is resolved at once: nobody sends it."""
+    journal = f"{shared}0"
+    async with (
+        client_of(service, journal=journal) as one,
+        client_of(service, journal=journal) as other,
+        under_way(service, one) as found,
+    ):
+        await move(one, found, ENDED)
+        async with seems_silent(service, journal, monkeypatch, "another"):
+            await journal_of(other).take_over(same_mode=True)
+            await other.resolve("k", applied=False, **BY)
+            with pytest.raises(JournalError, match="Look again in"):
+                await other.resolve("another", applied=False, **BY)
+
+
 async def test_waiter_for_a_run_that_settles_an_unknown_one(service, shared):
     """While it is settled again, a finding is refused; waiters get the verdict of that run."""
     journal = f"{shared}0"
@@ -618,7 +753,15 @@ async def test_write_without_a_key_of_a_killed_process(service, address):
 
             intents = await until(is_taken)
         assert [intent.identity for intent in intents] == [key]
-        resolved = await client.resolve(intents[0], applied=True, **BY)
+
+        async def is_resolved():  # its process may live, until a second silence is over
+            try:
+                return await client.resolve(intents[0], applied=True, **BY)
+            except JournalError as error:
+                if "Look again in" not in str(error):
+                    raise
+
+        resolved = await until(is_resolved)
         assert found_by(resolved) == ("person", "ann", "seen in the dashboard")
     async with client_of(service, journal=address) as client:
         assert await client.recover() == []

@@ -11,18 +11,26 @@ A process that takes an entry over also waits for what its previous owner may st
 So the database's clock, which may have been set, is not enough to count that owner as silent: its sign of
 life must also stay the same for as long as silence may last, as measured by this process.  The owner then
 sends nothing any more, because it measures the same time.
+
+Another process may have taken the entry over from such an owner meanwhile.  Then its sign of life says
+nothing, because nobody knows whose the entry was.  So a finding is refused for as long as silence may last
+after the last take-over from a process that was only silent (``rest_of_silence``), unless the entry is in
+``ENDED``.  To wait here instead would not do: what the person has seen is older, and may be from before the
+last send.  The time is that of the database's clock, so it is too short if that is set forward once more.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import State, columns_of, entry_in
-from invsvc_async.durable.store.conditions import is_aside
+from invsvc_async.durable.store.conditions import ENDED, is_aside
 from invsvc_async.durable.store.due import make_due_again
+from invsvc_async.durable.store.lanes import rest_of_silence
 from invsvc_async.durable.store.lists import owner_of
 from invsvc_async.durable.store.members import last_sign
 from invsvc_async.durable.store.statements import entry_sql, key_sql, store_sql
@@ -74,11 +82,14 @@ async def store_finding(
     caller knows that no run here has the write.  Errors call the write *called*.
 
     Raises:
-        JournalError: A living process has the write, or it was changed since it was *seen*.
+        JournalError: A living process has the write, a process from which something was taken may still
+            send it, or it was changed since it was *seen*.
     """
     silent = None
     if seen.state is not State.DONE:
         silent = await _silent_owner(store, seen.lane, mine, called)
+        if store.is_shared:
+            await store.rows(store_sql.SILENT_NOT_IN_FUTURE)
     # Makes a script, because the store may run it several times, each time a new one.
     put_in_place = partial(
         _put_in_place,
@@ -87,6 +98,7 @@ async def store_finding(
         tries,
         mine=mine,
         silent=silent,
+        silence=store.silence,
         called=called,
     )
     has_results = store.how.kind != "journal"
@@ -146,13 +158,14 @@ def _put_in_place(
     *,
     mine: str | None,
     silent: LaneOwner | None,
+    silence: float,
     called: str,
 ) -> Script[InPlace]:
     """
     Store the entry that *make* returns in place of *seen*, unless an earlier try has; return it.
 
     *silent* is another process that owned its lane, and is silent if its last sign of life is still the same.
-    The other arguments are those of ``store_finding``.
+    *silence* is that of the store.  The other arguments are those of ``store_finding``.
     """
     # What is aside, or released, is in no lane that has an owner.
     lanes = yield store_sql.LOCK_LANE, (seen.lane,)
@@ -170,6 +183,10 @@ def _put_in_place(
     is_unfinished = seen.state is not State.DONE
     if is_unfinished and (yield from _may_live(other, silent)):
         raise _is_alive(called)
+    if is_unfinished and seen.lane != ENDED:
+        rest = yield from rest_of_silence(silence)
+        if rest > 0:
+            raise _may_be_sent(called, rest)
     [(now,)] = yield store_sql.NOW_MS, ()
     entry = make(int(now))
     if seen.digest == "" and other is not None:
@@ -200,6 +217,14 @@ def _is_alive(called: str) -> JournalError:
     return JournalError(
         f"{called} belongs to a living process, which finds out what became of it. Wait for its verdict, or "
         "end that process. Nothing was stored.",
+        is_conflict=True,
+    )
+
+
+def _may_be_sent(called: str, rest: float) -> JournalError:
+    return JournalError(
+        f"{called} may still be sent, by a process that was just taken for dead, and may live. Look again in "
+        f"{ceil(rest)} s, at what the service has then. Nothing was stored.",
         is_conflict=True,
     )
 

@@ -124,6 +124,17 @@ def has_silent_sender() -> Script[bool]:
     return bool((yield store_sql.WAS_SILENT, ()))
 
 
+def rest_of_silence(silence: float) -> Script[float]:
+    """
+    Return for how long (s) a process from which something was taken may still send; at most 0: it may not.
+
+    It may if it only seemed silent, because the database's clock was set: it sends until its lease is over.
+    *silence* is that of this store; another process may have a longer one.
+    """
+    found = yield store_sql.REST_OF_SILENCE, (silence,)
+    return float(found[0][0]) if found else 0.0
+
+
 def new_lane(token: str, credential: str) -> Script[int]:
     """Make a lane that belongs to *token*."""
     # An earlier try may have made it, and its reply was lost.

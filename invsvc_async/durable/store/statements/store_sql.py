@@ -325,6 +325,18 @@ _LONGEST_REQUEST: Final = 3600  # s
 WAS_SILENT: Final = f"""
 SELECT 1 FROM {{s}}facts WHERE name = 'silent' AND {{now}} < CAST(value AS float8) + {_LONGEST_REQUEST}
 """
+# For how long (s) it may still send, within its lease, which is shorter than its silence: below 0, no more.
+# Whose silence that was is not known, so it is the longest one.  In a file, nobody seems silent who lives.
+REST_OF_SILENCE: Final = """
+{postgres}SELECT CAST(value AS float8) - {now} + greatest(
+    {arg 1 float8}, (SELECT max(silence) FROM {s}members WHERE sends >= 0)
+) FROM {s}facts WHERE name = 'silent'
+"""
+# A time in the future is from before the database's clock was set back.  How long ago that is, is not known, so
+# it counts as now.
+SILENT_NOT_IN_FUTURE: Final = """
+UPDATE {s}facts SET value = CAST({now} AS text) WHERE name = 'silent' AND CAST(value AS float8) > {now}
+"""
 # Under the locks of ``LOCK_LANES``.  Entries of keys go to where any run may take them, ``FREED`` or
 # ``ENDED``.
 MOVE_KEYED: Final = f"""
