@@ -72,14 +72,14 @@ finished, open    DONE              ``verdict``, ``outcome``; ``done_at`` NULL a
                                     It stays *open* until the application has it
 emptied           DONE              of a batch: finished, without ``intent`` and      nothing
                                     ``outcome``; key, digest and verdict are kept
-forgotten                           no row, and its ``seq`` is not given again
+forgotten                           no row, and its ``seq`` is not given to another   put back
 ================  ================  ================================================  ==================
 
 What changes them
 =================
 
-The names are those of statements (``statements``), each after the operation that runs it.  A store in a file
-has the same statements as PostgreSQL, unless others are named.
+The names are those of statements (``statements``), each after the file that runs it, and in some rows the
+function.  A store in a file has the same statements as PostgreSQL, unless others are named.
 
 ==========  ====================================  =====================================================
 change      which entries                         by
@@ -87,14 +87,17 @@ change      which entries                         by
 enter       of the input of a batch               adding: ``entry_sql.ADD``
             of a key; perhaps as in doubt         claims: ``key_sql.CLAIM``; in a file, ``_insert``, with
                                                   ``entry_sql.ADD``
-            of an outbox                          enqueued: ``entry_sql.enqueue``; in a file,
+            of an outbox                          enqueued: ``insert_into``, with
+                                                  ``entry_sql.enqueue``; in a file,
                                                   application_table: ``entry_sql.INSERT_ROW``,
                                                   then enqueued: ``_take_in``, with ``entry_sql.ADD``
             of an outbox, aside until its time    as above; in a file, then due: ``entry_sql.NOTE_TIMES``
+            of a row marked as moved, of which    enqueued: ``_end_lost``, with ``entry_sql.ADD``
+            an older copy of the store has none
             of a write without a key, in doubt    puts: ``entry_sql.PUT_BY_KEY``
 own         all of a lane                         lanes: ``store_sql.TAKE_LANES``
             of one key                            claims: ``key_sql.MOVE_ENTRY``
-            without keys, of lanes taken over     lanes: ``store_sql.MOVE_REST``
+            without keys, of lanes taken over     lanes: ``move_entries``, with ``store_sql.MOVE_REST``
 send        of a lane; each later send            puts: ``entry_sql.PUT_IN_DATABASE``; in a file,
                                                   ``entry_sql.PUT_IN_FILE``
             of a key that is next                 by its claim, as it enters
@@ -106,34 +109,39 @@ take back   provably not sent; becomes TO DO      as send, with that state.  Whe
 finish      of a lane                             as send, with a verdict
             by a person                           findings: ``key_sql.STORE_FINDING``
             without a key of the user's own       as send
-            of a row marked as moved, of which    enqueued: ``entry_sql.END_LOST``
-            an older copy of the store has none
+            of a row marked as moved, of which    enqueued: ``_end_lost``, with ``entry_sql.END_LOST``,
+            an older copy of the store has none   as it has entered
 release     of one key                            claims: ``key_sql.RELEASE``; of a process
                                                   that is gone, ``key_sql.MOVE_ENTRY``
-            all of a lane                         lanes: ``store_sql.RELEASE_LANES``,
+            all of a lane                         lanes: ``release_lanes``, with
+                                                  ``store_sql.RELEASE_LANES``; ``end_lane``, with
                                                   ``store_sql.FREE_LANE``; at the opening of a file,
-                                                  sqlite: ``store_sql.FREE_ALL_LANES_OF_FILE``
+                                                  sqlite: ``_prepare``, with
+                                                  ``store_sql.FREE_ALL_LANES_OF_FILE``
             all, without a release, because the   tables: ``store_sql.DISOWN_LANES``
             tables are brought up to date
-            of keys, of lanes taken over          lanes: ``store_sql.MOVE_KEYED``
+            of keys, of lanes taken over          lanes: ``move_entries``, with ``store_sql.MOVE_KEYED``
 set aside   behind others that wait               due: ``entry_sql.MOVE_ASIDE``
-come back   due                                   due: ``entry_sql.COME_BACK``
-            before its time: what it was behind   due: ``entry_sql.MAKE_DUE``, then
-            is gone                               ``entry_sql.COME_BACK``
+come back   due                                   due: ``bring_back``, with ``entry_sql.COME_BACK``
+            before its time: what it was behind   due: ``entry_sql.MAKE_DUE``, then as above
+            is gone
+            before its time: reopened, after a    reopening: ``entry_sql.REOPEN_CHOSEN``, which makes
+            person has finished it aside          it due as well, then as above
 reopen      of one key, by its next run           claims: ``key_sql.REOPEN_SEEN``
             by ``retry``                          reopening: ``entry_sql.REOPEN_CHOSEN``; of keys, then
                                                   ``entry_sql.FREE_REOPENED``
             for the finding of a person           findings: ``key_sql.OPEN_AGAIN``
-empty       pruned, in a batch                    deleting: ``entry_sql.EMPTY``
+empty       pruned, in a batch                    deleting: ``prune(empties=True)``, with
+                                                  ``entry_sql.EMPTY``
 forget      dropped: nothing was sent; or done,   deleting: ``entry_sql.DROP``
             but not in a batch
             pruned                                deleting: ``entry_sql.PRUNE``
             without a key: told; or cancelled,    unkeyed: ``entry_sql.REMOVE``; in a file whose event
-            and provably not sent                 loop is closed, sqlite:
+            and provably not sent                 loop is closed, sqlite: ``forget``, with
                                                   ``entry_sql.REMOVE_KEY_IN_FILE``
             of a key that has another write in    enqueued: ``entry_sql.DELETE_REPLACED``
             the application's file; acknowledged
-put back    dropped from an outbox in a file,     freed_keys: ``entry_sql.PUT_BACK``
+put back    dropped from an outbox in a file,     freed_keys: ``settle``, with ``entry_sql.PUT_BACK``
             whose row could not be deleted
 ==========  ====================================  =====================================================
 

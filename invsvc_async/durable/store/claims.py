@@ -183,7 +183,7 @@ def _insert(
 
 
 async def is_owned(store: Store, lane: OwnedLane) -> bool:
-    """Return whether this process still owns *lane*."""
+    """Return whether this process still owns *lane*; waits for a take-over that is under way."""
     return bool(await store.rows(store_sql.LOCK_LANE_IF_OWNED, lane.number, lane.token))
 
 

@@ -65,7 +65,7 @@ class WaitsFor(IntEnum):
 
     EARLIER = 0
     EARLIER_AND_SENT = 1  # a create: for later ones that may have been sent, too
-    SENT = 2  # a create that may have been sent itself: before it is acquired (``check_alone``)
+    SENT = 2  # a create that may have been sent itself: only for others that may have been, also later ones
 
 
 def aside_of(lane: int) -> int:

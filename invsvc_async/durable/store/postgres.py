@@ -66,7 +66,9 @@ _SHORT_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
 _MAY_NOT = "42501"  # SQLSTATE: the role does not own the tables, or may not create any
 
 
-# A fact for each place in which a copy was refused: a copy may contain the fact of an earlier one.
+# When a copy of an outbox is refused, its last number: what is enqueued later was not sent, so
+# ``mark_restored`` goes only that far.  A fact for each place, because a copy may contain that of an earlier
+# one.
 _COPIED_THROUGH = "copied through at "  # and the place
 
 
@@ -580,7 +582,8 @@ class PostgresStore(Pool):
         self, puts: Sequence[Put], lefts: Sequence[tuple[Cell, ...]]
     ) -> Sequence[Cell]:
         """Run the statement that stores *puts*, again while the database is away; return its rows."""
-        # What is reopened in the journal of a client goes to another lane.
+        # In the journal of a client, an end is stored before the next run of its key here (``run_ends``).  So
+        # who reopens it meanwhile is another process, or a person, and the entry goes to another lane.
         stays_in_lane = self.how.kind != "journal"
         tries = count()
 

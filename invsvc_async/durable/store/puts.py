@@ -5,7 +5,7 @@ A *put* is an entry as it is to be from now on, the lane of this process that it
 left of its thing.  The stores collect puts, and store them in groups (``put``, in ``sqlite`` and
 ``postgres``).  There are two kinds:
 
-- *by number*: the entry was read from the store, or claimed.  It is updated, unless it has an end already.
+- *by number*: the entry was read from the store, or claimed.  It is updated if it is still open.
 - *by key*: the entry of a client's write without a key of the user's own.  Its first put inserts it.
 """
 

@@ -26,7 +26,7 @@ store (``dialect_in`` in ``schemas``, ``DIALECT`` in ``sqlite``):
 ``{now}``, ``{ms}``    the time by the store's clock, in seconds; in milliseconds
 ``{durably}``          makes the commit wait for the disk, in PostgreSQL; nothing is sent before
 ``{part}``             the part of the counts to which this process adds
-``{told}``             leaves out of ``unheard`` what nobody takes from there
+``{told}``             in a client's journal, keeps verdicts out of ``unheard``
 ``{at}``               the function that finds a text in another one
 ``{serial}``, …        in the tables: see ``schema_sql``
 =====================  ================================================================================

@@ -458,8 +458,9 @@ STILL_READY: Final = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
 
 # By key, in both databases.  The entry enters as being sent, in no order (place 0), and with no digest,
 # because its key is made up.  One that is there is updated, unless another process has taken it over: then it
-# is in another lane.  One that has an end is updated, too: the process that has the lane may resume its write
-# (``journal.sending``) before the entry is deleted.  A person's finding is in another lane.
+# is in another lane.  One that has a verdict is still open, and is updated, too: the process that has the
+# lane may resume its write (``journal.sending``) before the entry is deleted.  A person's finding is in
+# another lane.
 # ``claim`` and ``flags`` are not stored: they are asked for in batches, outboxes and under keys of users.
 PUT_BY_KEY: Final = f"""
 WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
@@ -593,7 +594,7 @@ FROM {{rows 1 seq:bigint thing:text team:text state:text stamp:bigint}}
 WHERE e.{OPEN} ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place), team = excluded.team,
     state = excluded.state, stamp = excluded.stamp
 """
-# An entry that has an end stays as it is.
+# An entry that is not open stays as it is.
 PUT_IN_FILE: Final = f"""
 UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 seq:bigint {CHANGING}}}
     WHERE e.seq = given.seq AND e.{OPEN} {{changed}}

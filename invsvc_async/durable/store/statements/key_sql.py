@@ -75,7 +75,8 @@ _VALUES_IF_NEXT: Final = ", ".join(
 #             of a thing are in the order of their commits.  ``newest`` becomes the number of the new entry,
 #             and ``before`` the number that ``newest`` was, since RETURNING shows new values only;
 #             ``is_next``: see below
-#     made    the inserted entries; none under a key for which another process was faster
+#     made    the inserted entries; none under a key for which another process was faster: then ``newest``
+#             names no entry, and the next claim is not next
 #     told    who has to return the secrets of webhooks that they create
 #
 # A write is next (``order``) if ``before`` is 0: its row of states is new, so no write to the thing is known.
@@ -306,7 +307,8 @@ UPDATE {{s}}entries AS e SET lane = given.lane, {SET_CHANGING}
     FROM {{rows 1 seq:bigint lane:bigint {CHANGING}}}
     WHERE e.seq = given.seq
 """
-# The finding is a verdict that nobody has acknowledged yet.
+# The finding is a verdict that nobody has acknowledged yet.  In a file the trigger has noted it, with
+# ``TAKER``: that row stays.
 NOTE_UNHEARD: Final = (
     "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
 )

@@ -142,7 +142,7 @@ MAY_ASK_SYSTEM: Final = (
 LOCK_NOTED_PLACE: Final = (
     "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}"
 )
-# The last entry that may have been sent before the place $1; what is noted of that place stays.
+# As the fact $1, the number of the last entry now; a fact that is there stays.
 NOTE_LAST_NUMBER: Final = """
 INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 0) AS text) FROM {s}entries
     WHERE true ON CONFLICT DO NOTHING
@@ -332,8 +332,8 @@ REST_OF_SILENCE: Final = """
     {arg 1 float8}, (SELECT max(silence) FROM {s}members WHERE sends >= 0)
 ) FROM {s}facts WHERE name = 'silent'
 """
-# A time in the future is from before the database's clock was set back.  How long ago that is, is not known, so
-# it counts as now.
+# A time in the future is from before the database's clock was set back.  How long ago that is, is not known,
+# so it counts as now.
 SILENT_NOT_IN_FUTURE: Final = """
 UPDATE {s}facts SET value = CAST({now} AS text) WHERE name = 'silent' AND CAST(value AS float8) > {now}
 """
