@@ -81,7 +81,12 @@ def spec_of_intent(
     intent: Intent,
     reader: AnyReader | None = None,
 ) -> WriteSpec:
-    """Return what *intent* asks for. The body has its tag already."""
+    """
+    Return what *intent* asks for.
+
+    Its body has its tag already, so it gets no other one: a create without a tag was in the line of its URL
+    when it was sent, and stays there.
+    """
     if intent.headers:
         options = options.for_call(CallOptions(headers=intent.headers))
     request = request_of(intent)
@@ -92,6 +97,7 @@ def spec_of_intent(
         policy=intent.policy,
         key=intent.key,
         tag=intent.tag,
+        may_tag=False,
         baseline=intent.baseline,
         reader=reader,
     )

@@ -354,9 +354,12 @@ class Write(
         """
         Return the same create of a webhook with a tag at the end of its description.
 
-        A write that is tagged already, or creates no webhook, is returned as it is.
+        A write that is tagged already, creates no webhook, or resumes an intent, is returned as it is.
         """
-        if not self._spec.creates_webhook or self._spec.tag is not None:
+        spec = self._spec
+        if not spec.creates_webhook or spec.tag is not None:
+            return self
+        if spec.resumes is not None:  # the intent says what is sent
             return self
         return self._but(tag=new_tag())
 

@@ -7,7 +7,7 @@ import asyncio
 import attrs
 import pytest
 
-from invsvc_async import Batch, Verdict
+from invsvc_async import Batch, CallOptions, Verdict
 from invsvc_async.reconcile.findings import is_unique
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.test_restored import SOON
@@ -88,6 +88,85 @@ async def outcomes_of(*writes):
     """Run *writes* at the same time, and return their outcomes, which do not wait for each other for ever."""
     async with asyncio.timeout(300):
         return await asyncio.gather(*(write.outcome() for write in writes))
+
+
+def sent_by(who):
+    """Return options by which the ledger knows which key made a webhook."""
+    return CallOptions(headers={"X-Write-Id": who})
+
+
+def makers(service):
+    """Return for each key that made webhooks, their ids."""
+    made = {}
+    for entry in service.ledger.effects("webhooks.create"):
+        made.setdefault(entry.sender, []).append(entry.target)
+    return made
+
+
+async def test_resumed_untagged_create_waits_for_another_one(service, address):
+    """The webhook of the other one, which looks like its own, is not taken for it."""
+
+    def made(client, key):
+        return create(client, key, tag=False, options=sent_by(key))
+
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        await client.webhooks.list()
+        service.script("webhooks.create", "hang")
+        await cut_off(service, made(client, "a"))
+        [intent] = client.unsettled
+        assert (await client.settle(intent)).verdict is Verdict.NOT_APPLIED
+        service.script("webhooks.create", "apply, then hang", "reset")
+        other = asyncio.create_task(made(client, "b").outcome())
+        await service.arrived("webhooks.create", 2)
+        outcomes = await asyncio.gather(client.resume(intent).outcome(), other)
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 2, [
+        each.explain() for each in outcomes
+    ]
+    ids = [each.value.id for each in outcomes]
+    assert makers(service) == {"a": [ids[0]], "b": [ids[1]]}
+
+
+@pytest.mark.parametrize("is_tagged", [False, True])
+async def test_resumed_untagged_create_stays_untagged(service, address, is_tagged):
+    """Its intent says what is sent, so ``tagged`` changes nothing, and it does not get a line of its own."""
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        service.script("webhooks.create", "hang")
+        await cut_off(service, create(client, "a", tag=False, description="in"))
+        [intent] = client.unsettled
+        assert (await client.settle(intent)).verdict is Verdict.NOT_APPLIED
+        [before] = await store_beneath(client).entries("true")
+        resumed = client.resume(intent)
+        if is_tagged:
+            resumed = resumed.tagged()
+        assert (await resumed.outcome()).applied
+        [entry] = await store_beneath(client).entries("true")
+    assert descriptions(service) == ["in"]
+    assert entry.thing == before.thing is not None
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_unknown_untagged_creates_that_are_resumed_at_once(
+    service, shared, address, processes
+):
+    """As those that are run again: the second one waits for the first one."""
+    place = address if processes == 1 else shared
+    async with (
+        client_of(service, journal=place, timeout=SOON) as one,
+        client_of(service, journal=shared, timeout=SOON) as other,
+    ):
+        clients = (one, one) if processes == 1 else (one, other)
+        resumed = []
+        for client, key in zip(clients, "ab", strict=True):
+            service.script("webhooks.create", "reset")
+            doubtful = create(one, key, tag=False, description=key)
+            outcome = await doubtful.with_policy(deadline=0.05).outcome()
+            policy = attrs.evolve(outcome.intent.policy, deadline=30.0)
+            resumed.append(client.resume(attrs.evolve(outcome.intent, policy=policy)))
+        outcomes = await outcomes_of(*resumed)
+    assert {each.verdict for each in outcomes} == {Verdict.APPLIED}, [
+        each.explain() for each in outcomes
+    ]
+    assert sorted(descriptions(service)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
