@@ -216,6 +216,22 @@ class Claims:
         with suppress(JournalError):
             await in_store.note_heard(self.store, seq)
 
+    async def note_anew(self, run: KeyedRun, entry: Entry, *, is_moved: bool) -> int:
+        """
+        Store with what *run* does its write anew, as *entry* has it; return the place of the entry.
+
+        If it *is_moved* to another thing, who waits for it to change the one before looks again.
+
+        Raises:
+            LostLaneError: Another process has it.
+            JournalError: The journal cannot be used.
+        """
+        noting = in_store.note_anew(self.store, entry, run.lane, is_moved=is_moved)
+        place = await self._in_lane(run.lane, run.name, noting)
+        if is_moved:
+            self.waits.notify(run.lane.number)
+        return place
+
     async def begin(self, run: KeyedRun, entry: Entry) -> Turn:
         """
         Store *entry* as being sent if the turn of *run* has come.

@@ -21,6 +21,7 @@ from invsvc_async.writes.new_intent import intent_of as new_intent
 if TYPE_CHECKING:
     from invsvc_async.durable.store.claims import Seen
     from invsvc_async.models.webhooks import Webhook
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.spec import WriteSpec
 
@@ -34,6 +35,11 @@ def first_driver(run: KeyedRun, spec: WriteSpec) -> AnyDriver:
     if run.sent_before:
         return new_run(bound, attrs.evolve(new_intent(bound), sent=run.sent_before))
     return new_run(bound)
+
+
+def intent_anew(run: KeyedRun, spec: WriteSpec) -> Intent:
+    """Return the intent with which the entry of *run* waits for the send of *spec*."""
+    return attrs.evolve(new_intent(spec), sent=run.sent_before)
 
 
 def overtaken_driver(run: KeyedRun, spec: WriteSpec) -> AnyDriver:

@@ -96,6 +96,10 @@ class Queue:
             await self._claims.waits.while_open(self._close_lines(run, run.thing))
         run.waited += clock.now() - begun
 
+    def leave_thing(self, run: KeyedRun) -> None:
+        """Let those look again here who wait for *run*, which has another thing than before."""
+        self._runs.wake_waiters(run.name)
+
     async def in_turn(self, run: KeyedRun, acquire: Callable[[], Awaitable[T]]) -> T:
         """Return the result of *acquire*, which acquires a create that may have been sent, in its turn."""
         while True:

@@ -71,8 +71,17 @@ class KeyRuns:
         """Return whether a run of the key has begun here, and has not ended."""
         return name in self._runs
 
+    def wake_waiters(self, name: str) -> None:
+        """Wake those that wait for the end of the run of the key *name*."""
+        if name in self._runs:
+            self._runs[name].wake_waiters()
+
     async def until_end(self, name: str) -> None:
-        """Wait until the run of the key that has begun here ends, whatever came of it."""
+        """
+        Wait until the run of the key that has begun here ends, whatever came of it.
+
+        Return before that if the run wakes those that wait.
+        """
         runs = self._runs.get(name)
         if runs is None:
             return

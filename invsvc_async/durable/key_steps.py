@@ -40,17 +40,17 @@ from invsvc_async.durable.intents import without_effect
 from invsvc_async.durable.key_drivers import (
     drive,
     first_driver,
+    intent_anew,
     overtaken_driver,
     replay,
 )
 from invsvc_async.durable.key_names import conflict_error, conflict_of, digests_of
-from invsvc_async.durable.keyed_run import KeyedRun, NotNext
+from invsvc_async.durable.keyed_run import KeyedRun, NotNext, changed_by
 from invsvc_async.durable.store.claims import (
     Abandoned,
     Claimed,
     Finished,
     Held,
-    note_digest,
 )
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.key_starts import KeyStart, StartOrder
     from invsvc_async.durable.store.claims import Seen
     from invsvc_async.durable.stored_keys import StoredKeys
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -277,13 +278,20 @@ class KeySteps:
         *sender_gone* is whether the process that had it before is provably done with it.
         """
         await self.claims.note_who_returns(run)
+        is_moved = False
         if entry.state is State.TO_DO:
             intent = await self.stored.intent_in(entry)
             run.sent_before = without_effect(intent).sent
             # Nothing of it had an effect.  This client may have it open, if another run has found that.
             run.options.core.writes.forget(intent.identity)
+            if not await self.doubts.has(entry):
+                is_moved = await self._move_to_thing(run, spec, intent)
         while True:
             await self._wait_for_earlier(run)
+            # If the journal was put back from a copy since the move, ``_send_first`` sends nothing.  The
+            # write is not settled here then: *entry* is as it was before the move.
+            if is_moved:
+                return await self._send_first(run, spec)
             if entry.state is State.TO_DO and not await self.doubts.has(entry):
                 return await self._send_first(run, spec)
             driver = await self.stored.driver_of(
@@ -292,6 +300,31 @@ class KeySteps:
             ended = await drive(run, driver)
             if not isinstance(ended, NotNext):
                 return ended
+
+    async def _move_to_thing(
+        self,
+        run: KeyedRun,
+        spec: WriteSpec,
+        stored: Intent,
+    ) -> bool:
+        """
+        Move the entry of *run* to the thing of *spec*, unless it is there; return whether it was moved.
+
+        A write that is done anew may change another thing than before: a create that has got a tag, or none
+        any more; or that has another URL, if only its operation has to match.  Others find the writes to a
+        thing by their entries, so the entry has the new thing before the run waits for its turn there.
+
+        *stored* is the intent of the entry, which stays if it is resumed.
+        """
+        thing = changed_by(spec)
+        if thing == run.thing:
+            return False
+        if spec.resumes is None:
+            await run.note_anew(intent_anew(run, spec), digests_of(spec), thing)
+        else:
+            await run.note_anew(without_effect(stored), run.digest, thing)
+        self.queue.leave_thing(run)
+        return True
 
     async def _wait_for_earlier(self, run: KeyedRun) -> None:
         """Wait for the earlier writes to the thing of *run*, if others may change it."""
@@ -326,11 +359,10 @@ class KeySteps:
             await self._wait_for_earlier(run)
 
     async def _note_body(self, run: KeyedRun, spec: WriteSpec) -> None:
-        """Store the digest of *spec* if it has another body than before, of which nothing was applied."""
+        """Store *spec* if it has another body than before, of which nothing was applied."""
         digest = digests_of(spec)
         if digest != run.digest:
-            run.digest = digest
-            await note_digest(self.claims.store, run.seq, run.lane, digest)
+            await run.note_anew(intent_anew(run, spec), digest, run.thing)
 
 
 def _check_entry(

@@ -208,6 +208,20 @@ class KeyedRun(msgspec.Struct, eq=False):
         finally:
             self.let_next_start()
 
+    async def note_anew(self, intent: Intent, digest: str, thing: str | None) -> None:
+        """
+        Store the *intent*, the *digest* and the *thing* with which the entry of the run is done anew.
+
+        Raises:
+            LostLaneError: Another process has the entry.
+            JournalError: The journal cannot be used.
+        """
+        is_moved = thing != self.thing
+        self.thing = thing
+        self.digest = digest
+        entry = self.entry(State.TO_DO, intent)
+        self.place = await self.claims.note_anew(self, entry, is_moved=is_moved)
+
     async def _claim_now(self, entry: Entry) -> None:
         """Claim the key in the middle of the run; raise KeyTakenError if it has another entry."""
         claim = await self.claim(entry)
@@ -218,7 +232,7 @@ class KeyedRun(msgspec.Struct, eq=False):
         """Note that the entry of the run was inserted in *lane*."""
         self.lane = lane
         self.seq = claimed.seq
-        # A new entry has the place of its number; only a retry that is forced gives it another one.
+        # A new entry has the place of its number.
         self.place = claimed.seq
         self.is_next = claimed.is_next
 
@@ -227,9 +241,13 @@ class KeyedRun(msgspec.Struct, eq=False):
         Count *entry* as that of the run, before it is moved to the lane of the run.
 
         The move may take place although its answer is lost; the run then has to release the entry.
+
+        Its thing is the one by which other runs wait for the entry, so that is the thing of the run, too:
+        what may have been sent went there, whatever the run was called with.
         """
         self.seq = entry.seq
         self.place = entry.place
+        self.thing = entry.thing
 
     def disown(self) -> None:
         """Note that *own* was wrong: another run has moved the entry, or changed it."""

@@ -24,6 +24,7 @@ from invsvc_async.transport.transport import CLOSED
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.store.opening import Store
 
@@ -59,7 +60,7 @@ class RunWaits:
         raise ConfigurationError(CLOSED)
 
     async def wait(self, held: Held) -> None:
-        """Wait until an entry is done, released, or its owner is silent."""
+        """Wait until an entry is done, released, or done anew to another thing, or its owner is silent."""
         if self._listening is None and self._store.is_shared:
             hearing = self._store.hear(_weakly(self._wake))
             self._listening = asyncio.get_running_loop().create_task(hearing)
@@ -68,7 +69,7 @@ class RunWaits:
         event = asyncio.Event()
         self._waiting[event] = lane
         try:
-            while await self._is_held_in(lane, held.entry.key):
+            while await self._is_held_still(held.entry):
                 await self.while_open(set_within(event, pause))
                 event.clear()
                 pause = min(2 * pause, _LONGEST)
@@ -81,10 +82,12 @@ class RunWaits:
             if what in ("", str(lane)):
                 event.set()
 
-    async def _is_held_in(self, lane: int, key: str) -> bool:
-        """Return whether a living process has the entry of *key* in *lane*."""
-        found = await in_store.look(self._store, key)
-        return isinstance(found, Held) and found.entry.lane == lane
+    async def _is_held_still(self, entry: Entry) -> bool:
+        """Return whether a living process has *entry* in the same lane, to change the same thing."""
+        found = await in_store.look(self._store, entry.key)
+        if not isinstance(found, Held):
+            return False
+        return (found.entry.lane, found.entry.thing) == (entry.lane, entry.thing)
 
     def notify(self, lane: int) -> None:
         """Wake all waits for something in *lane*: here and, if others use the journal, in other processes."""

@@ -8,6 +8,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.durable import journal, key_claims, run_ends
@@ -185,13 +186,26 @@ async def test_zombie_notes_no_body_for_what_another_has(service, shared):
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         mine = await journal_of(one).life.own_lane()
         await owner(other, "thief.1", mine.number)
+        await rows_of(other, f"UPDATE {{s}}entries SET state = {State.TO_DO:d}")
+        anew = replace(found.entry, digest="another body")
         with pytest.raises(LostLaneError):
-            await in_store.note_digest(
-                store_beneath(one), found.entry.seq, mine, "another body"
-            )
+            await in_store.note_anew(store_beneath(one), anew, mine, is_moved=False)
         seen = await claims_of(other).look(found.entry.key)
         assert seen.entry.digest == found.entry.digest
         await owner(other, mine.token, mine.number)
+
+
+async def test_what_may_have_been_sent_is_not_noted_as_another_write(service, shared):
+    """Nor is a write under a key that was forgotten: nothing is sent for it."""
+    async with two(service, shared) as (one, other), under_way(service, one) as found:
+        store = store_beneath(one)
+        mine = await journal_of(one).life.own_lane()
+        anew = replace(found.entry, digest="another body", thing="/webhooks/wh_1")
+        with pytest.raises(LostLaneError):
+            await in_store.note_anew(store, anew, mine, is_moved=True)
+        assert (await claims_of(other).look(found.entry.key)).entry == found.entry
+        with pytest.raises(LostLaneError):
+            await in_store.note_anew(store, replace(anew, seq=0), mine, is_moved=True)
 
 
 async def test_verdict_is_reopened_once(service, shared):
@@ -321,6 +335,7 @@ class Claimant:
 
     def __init__(self, client, name):
         self.client, self.name, self.seq, self.is_next = client, name, 0, True
+        self.place = 0
         self.passed = []
 
     async def claim(self):
@@ -333,7 +348,7 @@ class Claimant:
 
     def entry(self, state, **done):
         return Entry(
-            seq=self.seq, place=self.seq, key=self.name, state=state, thing=self.thing, digest="{}",
+            seq=self.seq, place=self.place, key=self.name, state=state, thing=self.thing, digest="{}",
             intent="{}", operation="journeys.update", **done,
         )  # fmt: skip
 
@@ -342,6 +357,21 @@ class Claimant:
         self.waits_for = waits_for
         return await journal_of(self.client).keys.claims.begin(
             self, self.entry(State.SENDING)
+        )
+
+    async def reopen(self, state):
+        """Open its entry again, which is done."""
+        store = store_beneath(self.client)
+        [seen] = await store.entries("e.seq = $1", self.seq)
+        claims = journal_of(self.client).keys.claims
+        assert await claims.reopen(seen, state, self.lane)
+
+    async def go_to(self, thing):
+        """Do it anew, to another thing."""
+        await self.reopen(State.TO_DO)
+        self.thing = thing
+        self.place = await journal_of(self.client).keys.claims.note_anew(
+            self, self.entry(State.TO_DO), is_moved=True
         )
 
     async def move(self, lane):
@@ -471,6 +501,90 @@ async def test_claim_amid_a_retry_as_the_newest(service, shared):
             ["a", "b", "c"],
         )
         assert [seq for (seq,) in rows] == [second.seq, third.seq, first.seq]
+
+
+OTHER = "/journeys/jrn_2"
+
+
+async def refused_elsewhere(claimant, name):
+    """Return a run whose write to another thing was refused."""
+    run = claimant(name)
+    run.thing = OTHER
+    assert await run.claim()
+    await run.end("refused")
+    return run
+
+
+async def test_write_that_is_done_anew_to_another_thing_comes_last(service, address):
+    """Those that are there may be sent already; and newer ones have not overtaken what was never before them."""
+    async with order(service, address) as claimant:
+        first = await refused_elsewhere(claimant, "a")
+        second, third = claimant("b"), claimant("c")
+        assert await second.claim()
+        await second.end("applied")
+        assert await third.claim()
+        await first.go_to(third.thing)
+        assert await first.begin() is Turn.WAITS
+        await third.end("applied")
+        fourth = claimant("d")
+        assert not await fourth.claim()
+        assert await fourth.begin() is Turn.WAITS
+        assert await first.begin() is Turn.BEGUN
+        await first.end("applied")
+        assert await fourth.begin() is Turn.BEGUN
+
+
+async def test_write_that_is_done_anew_to_a_thing_of_which_nothing_is_known(
+    service, address
+):
+    """The first claim for that thing waits for it."""
+    async with order(service, address) as claimant:
+        first, second = await refused_elsewhere(claimant, "a"), claimant("b")
+        await first.go_to(second.thing)
+        assert not await second.claim()
+        assert await second.begin() is Turn.WAITS
+        assert await first.begin() is Turn.BEGUN
+
+
+async def test_thing_that_a_write_has_left(service, address):
+    """That it was applied to another thing says nothing of the one before."""
+    async with order(service, address) as claimant:
+        first, second = claimant("a"), claimant("b")
+        assert await first.claim()
+        await first.end("unknown")
+        await first.reopen(State.SENDING)
+        await first.end("not applied")
+        await first.go_to(OTHER)
+        assert await first.begin() is Turn.BEGUN
+        await first.end("applied")
+        assert not await second.claim()
+        assert await second.begin() is Turn.BEGUN
+
+
+async def test_claim_amid_a_write_that_is_done_anew_to_its_thing(service, shared):
+    """It is next only if its place is before that of the other one, which then waits for it."""
+    async with order(service, shared) as claimant:
+        first = await refused_elsewhere(claimant, "a")
+        second, third = claimant("b"), claimant("c")
+        assert await second.claim()
+        await second.end("applied")
+        await first.reopen(State.TO_DO)
+        first.thing = third.thing
+        store = store_beneath(first.client)
+        noting = in_store._note_anew(  # reaches: a script, to be held amid it
+            first.entry(State.TO_DO), first.lane, [], is_moved=True
+        )
+        async with asyncio.timeout(60), store.lent() as connection:
+            paused = Paused(connection, "newest = NULL")
+            running = asyncio.create_task(
+                in_transaction(connection, lambda _: store._dialect.run(paused, noting))
+            )
+            await paused.reached.wait()
+            assert await third.claim()
+            paused.go_on.set()
+            first.place = await running
+        assert first.place > third.place
+        assert await first.begin() is Turn.WAITS
 
 
 @pytest.mark.parametrize("thing", ["/journeys/jrn_1", None])

@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import Batch, CallOptions, Verdict
 from invsvc_async.reconcile.findings import is_unique
-from tests.batch.conftest import HOOK, client_of
+from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.durable.test_restored import SOON
 from tests.durable.writing import create, cut_off, retry
 from tests.support.inside import store_beneath
@@ -122,6 +122,87 @@ async def test_resumed_untagged_create_waits_for_another_one(service, address):
     assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 2, [
         each.explain() for each in outcomes
     ]
+    ids = [each.value.id for each in outcomes]
+    assert makers(service) == {"a": [ids[0]], "b": [ids[1]]}
+
+
+def done_anew(client, key, **changes):
+    """Return an untagged create that is done anew, perhaps with another URL than before."""
+    write = client.webhooks.create(
+        **{**HOOK, "tag": False, "options": sent_by(key), **changes}
+    )
+    return write.keyed(key, match="operation")
+
+
+ANEW = {"another tag": {"tag": None}, "another URL": {"url": "https://me.example/typo"}}
+
+
+@pytest.mark.parametrize("before", ANEW)
+async def test_create_that_is_done_anew_beside_another_one(service, shared, before):
+    """They wait for each other in the line of the URL that it has now."""
+    async with (
+        client_of(service, journal=shared, timeout=SOON) as one,
+        client_of(service, journal=shared, timeout=SOON) as other,
+    ):
+        for client in (one, other):
+            await client.webhooks.list()
+        service.script("webhooks.create", "400", "apply, then hang", "reset")
+        refused = await done_anew(one, "a", **ANEW[before]).outcome()
+        assert refused.verdict is Verdict.REFUSED
+        again = asyncio.create_task(done_anew(one, "a").outcome())
+        await service.arrived("webhooks.create", 2)
+        beside = done_anew(other, "b").outcome()
+        outcomes = await asyncio.gather(again, beside)
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 2, [
+        each.explain() for each in outcomes
+    ]
+    ids = [each.value.id for each in outcomes]
+    assert makers(service) == {"a": [ids[0]], "b": [ids[1]]}
+
+
+@pytest.mark.parametrize("before", ANEW)
+async def test_create_that_is_done_anew_and_left_in_doubt(service, address, before):
+    """The next process finds it under the URL that it has now, and does not take its webhook for another's."""
+    late = attrs.evolve(POLICY, settle_after_loss=2.0, reads_lag=1.0)
+    settings = {"journal": address, "timeout": SOON, "reconcile": late}
+    async with client_of(service, **settings) as client:
+        await client.webhooks.list()
+        service.script("webhooks.create", "400", "late 1, then hang", "reset")
+        await done_anew(client, "a", **ANEW[before]).outcome()
+        await cut_off(service, done_anew(client, "a"))
+    async with client_of(service, **settings) as client:
+        await client.webhooks.list()
+        outcomes = [await done_anew(client, key).outcome() for key in ("b", "a")]
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 2, [
+        each.explain() for each in outcomes
+    ]
+    ids = [each.value.id for each in outcomes]
+    assert makers(service) == {"a": [ids[1]], "b": [ids[0]]}
+
+
+@pytest.mark.parametrize(
+    "now", [{"tag": None}, {"url": "https://me.example/other"}], ids=str
+)
+async def test_create_in_doubt_that_is_run_as_another_one(service, shared, now):
+    """What may have been sent is settled as what it was, in the line of its URL, and sent again as that."""
+    async with (
+        client_of(service, journal=shared, timeout=SOON) as one,
+        client_of(service, journal=shared, timeout=SOON) as other,
+    ):
+        for client in (one, other):
+            await client.webhooks.list()
+        service.script("webhooks.create", "reset", "apply, then slow 0.6")
+        doubtful = done_anew(one, "a").with_policy(deadline=0.05)
+        assert (await doubtful.outcome()).verdict is Verdict.UNKNOWN
+        beside = asyncio.create_task(done_anew(other, "b").outcome())
+        await service.arrived("webhooks.create", 2)
+        outcomes = await outcomes_of(done_anew(one, "a", **now))
+        outcomes.append(await beside)
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 2, [
+        each.explain() for each in outcomes
+    ]
+    assert {each.value.url for each in outcomes} == {HOOK["url"]}
+    assert descriptions(service) == [None, None]
     ids = [each.value.id for each in outcomes]
     assert makers(service) == {"a": [ids[0]], "b": [ids[1]]}
 

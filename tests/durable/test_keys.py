@@ -165,6 +165,34 @@ async def test_another_body_that_is_done_anew(service, address):
     assert service.arrivals("journeys.update") == 2
 
 
+async def test_another_body_whose_run_is_killed_before_it_is_sent(
+    service, address, monkeypatch
+):
+    """The key has that write, so the first one is not sent any more, and never has the verdict of that one."""
+    service.script("journeys.update", "403")
+    async with client_of(service, journal=address) as client:
+        first = (await rename(client, "first", "k").outcome()).intent
+    async with client_of(service, journal=address) as client:
+        other = client.journeys.update("jrn_1", name="other")
+        service.script("journeys.get", "hang")  # before the first send of a client
+        before = service.arrivals("journeys.get")
+        running = asyncio.create_task(other.keyed("k", match="operation").outcome())
+        await service.arrived("journeys.get", before + 1)
+        with monkeypatch.context() as patches:
+            killed = keyed_run.KeyedRun  # which stores nothing then
+            patches.setattr(killed, "let_go", lambda *_: None)  # reaches: as if killed
+            await cancel(running)
+    async with client_of(service, journal=address) as client:
+        with pytest.raises(
+            ConfigurationError, match="does not have the write of this intent"
+        ):
+            await client.resume(first, same_mode=True)
+        outcome = await rename(client, "other", "k").outcome()
+        assert (outcome.applied, outcome.replayed) == (True, False)
+    names = [each.body["name"] for each in service.ledger.effects("journeys.update")]
+    assert names == ["other"]
+
+
 async def test_racers_in_one_process(service, address):
     """One send; the others get its outcome, whatever it is."""
     async with client_of(service, journal=address) as client:

@@ -112,6 +112,44 @@ async def test_write_that_another_process_has_sent_since(service, shared, monkey
     assert service.arrivals("journeys.update") == 1
 
 
+@pytest.mark.parametrize("in_process", [True, False])
+async def test_wait_for_a_write_that_is_done_anew_to_another_thing(
+    service, shared, monkeypatch, in_process
+):
+    """Who waited for it goes on, and does not wait for what it waits for now."""
+
+    def made(client, key, url):
+        write = client.webhooks.create(
+            url=url, events=["invoice.created"], tag=False, description=key
+        )
+        return write.keyed(key, match="operation").outcome()
+
+    before, now = "https://me.example/typo", "https://me.example/in"
+    async with (
+        asyncio.timeout(300),
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
+        service.script("webhooks.create", "400", "apply, then hang")
+        assert (await made(one, "x", before)).verdict is Verdict.REFUSED
+        ahead = asyncio.create_task(made(other, "w", now))
+        await service.arrived("webhooks.create", 2)
+        with late(one, monkeypatch, "_note_anew") as noting:
+            anew = asyncio.create_task(made(one, "x", now))
+            await noting.reached.wait()
+            waiting = asyncio.create_task(
+                made(one if in_process else other, "y", before)
+            )
+            await asyncio.sleep(0.5)  # sleeps: a look or two at what it waits for
+            assert not waiting.done()
+            noting.go_on.set()
+            async with asyncio.timeout(10):
+                assert (await waiting).applied
+        assert not anew.done()
+        for task in (anew, ahead):
+            await cancel(task)
+
+
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_entry_that_is_reopened_twice(service, shared, is_lost):
     """The second try, as if the reply to the first was lost, finds what that has done; and nobody else may."""

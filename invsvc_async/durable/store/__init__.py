@@ -157,7 +157,7 @@ Which guards they have
 - What only the owner of a lane may do is refused to a process that has lost the lane.  In PostgreSQL, another
   process may take it over at any time.  So the token on the row of the lane is checked, and the row locked
   until the commit, in ``PUT_IN_DATABASE``, ``PUT_BY_KEY`` and ``CLAIM``, and in the scripts that run
-  ``BEGIN``, ``NOTE_DIGEST``, ``MOVE_ENTRY``, ``REOPEN_SEEN``, ``MOVE_REST``, ``MOVE_ASIDE`` and
+  ``BEGIN``, ``NOTE_ANEW``, ``MOVE_ENTRY``, ``REOPEN_SEEN``, ``MOVE_REST``, ``MOVE_ASIDE`` and
   ``COME_BACK``.
 - In a file, the process that has the lock of the file has all lanes for as long as the file is open.  So
   ``PUT_IN_FILE`` only checks that the entry is open.

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from invsvc_async.durable.entry import Entry, State, entry_in, written_of
-from invsvc_async.durable.store.adding import add
+from invsvc_async.durable.store.adding import add, numbers
 from invsvc_async.durable.store.conditions import ENDED, FREED, Teller
 from invsvc_async.durable.store.lanes import (
     check_owned,
     has_other_living_owner,
     has_silent_sender,
+    lost_lane,
     note_silent_sender,
 )
 from invsvc_async.durable.store.order import check_alone
@@ -352,28 +353,58 @@ async def release(
     await store.rows(key_sql.RELEASE, key, lane.number, lane.token, unsent)
 
 
-async def note_digest(
+async def note_anew(
     store: Store,
-    seq: int,
+    entry: Entry,
     lane: OwnedLane,
-    digest: str,
-) -> None:
+    *,
+    is_moved: bool,
+) -> int:
     """
-    Store the *digest* of another body, with which an open entry in *lane* is done anew.
+    Store the digest, the intent and the thing of *entry*, with which a write in *lane* is done anew.
+
+    They are stored together: the digest says which write the key has, and the intent is what is sent if that
+    one is resumed.  *is_moved* is whether the entry had another thing; then it gets a new place at the end of
+    the order (``order``).  Return its place.
 
     Raises:
-        LostLaneError: Another process has the lane, and may send the body that the entry has.
+        LostLaneError: Another process has the lane, and may send what the entry has; or the entry is gone.
     """
-    await store.run(partial(_note_digest, seq, lane, digest))
+    common = [each for each in store.commons.fresh() if each[0] == entry.common]
+    script = partial(_note_anew, entry, lane, common, is_moved=is_moved)
+    return await store.run(script)
 
 
-def _note_digest(
-    seq: int,
+def _note_anew(
+    entry: Entry,
     lane: OwnedLane,
-    digest: str,
-) -> Script[None]:
+    common: Sequence[tuple[int, str]],
+    *,
+    is_moved: bool,
+) -> Script[int]:
     yield from check_owned(lane)
-    yield key_sql.NOTE_DIGEST, (seq, lane.number, digest)
+    place = entry.place
+    if is_moved and entry.thing is not None:
+        # This comes before the number is taken: a claim for the thing then has its place before this one, or
+        # waits for this transaction, and is not next.
+        yield key_sql.ENTER_ORDER, (entry.thing,)
+        [place] = yield from numbers(1)
+    yield entry_sql.INSERT_COMMONS, (common,)
+    noted = yield (
+        key_sql.NOTE_ANEW,
+        (
+            entry.seq,
+            lane.number,
+            entry.thing,
+            place,
+            entry.digest,
+            entry.common,
+            entry.intent,
+        ),
+    )
+    if not noted:
+        raise lost_lane()
+    return place
 
 
 async def note_taker(store: Store, seq: int, taker: str) -> None:

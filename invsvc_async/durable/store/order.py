@@ -1,8 +1,11 @@
 """
 The order of the writes to one thing: who comes before whom, and who is overtaken.
 
-The places of a thing's writes are the order in which they were stored first; a forced retry gives a write a
-new place, at the end.
+The places of a thing's writes are the order in which they were stored first.  A write gets a new place, at
+the end, by a forced retry; and if it is done anew to another thing than before (``note_anew`` of ``claims``).
+With its old place, that write could come before writes that count as next already (below), or may be sent
+since ``begin`` has let them: these would not wait for it, and both would be sent at once.  And newer writes
+to the thing to which it was not written before have not overtaken it: to say so would be a false reason.
 
 A write *may have had an effect* if it is SENDING, or done with another verdict than NOT_APPLIED or REFUSED.
 A write is *overtaken* once a later one to the same thing may have had an effect.  What only waits overtakes

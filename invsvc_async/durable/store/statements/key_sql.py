@@ -80,9 +80,10 @@ _VALUES_IF_NEXT: Final = ", ".join(
 #     told    who has to return the secrets of webhooks that they create
 #
 # A write is next (``order``) if ``before`` is 0: its row of states is new, so no write to the thing is known.
-# Or if ``before`` is an entry of this lane that was applied; that may be read as of the statement's start,
-# because it stays so.  ``before`` is NULL if the row was there but named no claim: something else has made
-# it, or a retry has removed the name.  Then ``is_next`` is NULL, too, and counts as no.
+# Or if ``before`` is an entry of this lane that was applied to this thing, not anew to another one; that may
+# be read as of the statement's start, because it stays so.  ``before`` is NULL if the row was there but named
+# no claim: something else has made it, or a retry, or a write that is done anew to the thing, has removed the
+# name.  Then ``is_next`` is NULL, too, and counts as no.
 CLAIM: Final = f"""
 WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
 whole AS (SELECT NOT EXISTS ({MARK_IS_OPEN}) AS is_whole),
@@ -95,7 +96,8 @@ new AS MATERIALIZED (
     SELECT thing, 0, {_NUMBER}, 0 FROM new WHERE thing IS NOT NULL ORDER BY thing
     ON CONFLICT (thing) DO UPDATE SET before = s.newest, newest = {_NUMBER}
     RETURNING thing, newest, before = 0 OR EXISTS (
-        SELECT 1 FROM {{s}}entries WHERE seq = before AND lane = $3 AND verdict = '{Verdict.APPLIED}'
+        SELECT 1 FROM {{s}}entries
+        WHERE seq = before AND lane = $3 AND verdict = '{Verdict.APPLIED}' AND thing = s.thing
     ) AS is_next
 ), made AS (
     INSERT INTO {{s}}entries (seq, place, lane, {_WRITTEN_COLUMNS})
@@ -112,14 +114,15 @@ FROM whole CROSS JOIN {{rows 2 {_GIVEN}}} LEFT JOIN made USING (key) LEFT JOIN l
     LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
 """
 # In a file, entries that were inserted as being sent, but are not next (``order``), become TO DO in the same
-# transaction.  A place in ``states`` is the number of an entry, unless a forced retry has given it: then no
-# entry is found, and the new one is not next.
+# transaction.  A place in ``states`` is the number of an entry, unless it was given later (``order``): then
+# no entry is found, and the new one is not next.  Nor is it if that entry was done anew to another thing.
 NOT_NEXT: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
     EXISTS (SELECT 1 FROM {{s}}entries AS o WHERE o.thing = e.thing AND o.{OPEN} AND o.seq <> e.seq)
     OR EXISTS (SELECT 1 FROM {{s}}entries AS u WHERE u.thing = e.thing AND u.verdict = '{Verdict.UNKNOWN}')
     OR EXISTS (SELECT 1 FROM {{s}}states AS s WHERE s.thing = e.thing AND NOT EXISTS (
-        SELECT 1 FROM {{s}}entries WHERE seq = s.place AND lane = $2 AND verdict = '{Verdict.APPLIED}'
+        SELECT 1 FROM {{s}}entries
+        WHERE seq = s.place AND lane = $2 AND verdict = '{Verdict.APPLIED}' AND thing = s.thing
     ))
 ) RETURNING seq
 """
@@ -148,10 +151,18 @@ REOPEN_SEEN: Final = """
 UPDATE {s}entries SET lane = $2, state = $3, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1
 """
-# Only of an open entry in the lane, which the script has locked.
-NOTE_DIGEST: Final = (
-    f"UPDATE {{s}}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND {OPEN}"
-)
+# What an entry is done anew with.  Only of an open one in the lane, which the script has locked, and only if
+# nothing of it may have been sent.
+NOTE_ANEW: Final = f"""
+UPDATE {{s}}entries SET thing = $3, place = $4, digest = $5, common = $6, intent = $7
+    WHERE seq = $1 AND lane = $2 AND {OPEN} AND state = {State.TO_DO:d} RETURNING seq
+"""
+# The row of a thing to which a write is done anew: ``begin`` locks it, so it has to be there.  The next claim
+# of a key of the thing must not count as next (``CLAIM``).
+ENTER_ORDER: Final = """
+{postgres}INSERT INTO {s}states AS s (thing, place) VALUES ($1, 0)
+    ON CONFLICT (thing) DO UPDATE SET newest = NULL
+"""
 
 # --- the order of the writes to one thing: ``order``
 
@@ -232,7 +243,8 @@ e.thing {{any 1 text}} AND e.{OPEN} AND e.{IN_LANE} AND e.state = {State.TO_DO:d
 
 # --- beginning to send: ``begin`` of ``order``
 
-# The row is there: the claim of a key makes it (``line`` in ``CLAIM``).  In a file nothing has to be locked.
+# The row is there: the claim of a key makes it (``line`` in ``CLAIM``), or ``ENTER_ORDER``.  In a file
+# nothing has to be locked.
 LOCK_THING: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
 # Whether one of the writes that come before has to be waited for: a living process has it; or it may have
 # been sent, and is none of those that were passed over.  (AND binds before OR.  ``any`` of an empty list may
