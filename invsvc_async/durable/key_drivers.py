@@ -31,6 +31,8 @@ def first_driver(run: KeyedRun, spec: WriteSpec) -> AnyDriver:
     bound = replace(spec, options=run.bound())
     if spec.resumes is not None:
         intent = attrs.evolve(as_new(spec.resumes, run.sent_before), policy=spec.policy)
+        # The state before the first run is no baseline of this one: somebody may have written since.
+        bound = replace(bound, baseline=None)
         return Driver(bound, intent)  # not `new_run`: its body has a tag already
     if run.sent_before:
         return new_run(bound, attrs.evolve(new_intent(bound), sent=run.sent_before))

@@ -9,6 +9,7 @@ import pytest
 
 from invsvc_async import Verdict
 from tests.batch.conftest import client_of
+from tests.durable.writing import cut_off
 from tests.support.database import database
 from tests.support.waiting import cancel
 
@@ -126,6 +127,30 @@ async def test_intent_of_a_run_before_the_last_one(service, journal, operation, 
     assert settled.applied, settled.explain()
     again = 1 + (operation == "journeys.update")  # a person's
     assert len(service.ledger.effects(operation)) == again
+
+
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [("zzzzz 99", "answered so to a re-send"), ("wanted text", "matched before")],
+)
+async def test_state_before_an_intent_that_is_sent_anew(service, journal, since, said):
+    """It is read again: what somebody has written since the first run was not written over that one."""
+    hook = service.seed_webhook(description="old words").id
+    async with client_of(service, journal=journal) as client:
+        await client.webhooks.get(hook)
+        update = client.webhooks.update(hook, description="wanted text").keyed("k")
+        service.script("webhooks.update", "hang")
+        await cut_off(service, update)
+        [intent] = client.unsettled
+        assert (await client.settle(intent)).verdict is Verdict.NOT_APPLIED
+    async with client_of(service) as person:
+        await person.webhooks.update(hook, description=since)
+    async with client_of(service, journal=journal) as client:
+        await client.journeys.get("jrn_1")  # so that the service's clock is known
+        service.script("webhooks.update", "reset")
+        outcome = await client.resume(intent).outcome()
+    assert outcome.applied, outcome.explain()
+    assert said in outcome.message
 
 
 async def test_intent_that_another_process_has_settled(service, database_journal):

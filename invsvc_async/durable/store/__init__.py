@@ -16,9 +16,10 @@ what is asked for      file: operations
 a store                ``opening``: where it is; ``store_at``.  ``facts``: what holds for all of it
 who lives              ``members``: signs of life.  ``lanes``: who has which entries; take-over
 a write under a key    ``claims``: ``claim`` (Claimed, Finished, Held, Abandoned), ``look``, ``take``,
-                       ``reopen_seen``, ``release``.  Whether a known key has another write is decided
-                       outside, by its digest: ``conflict_of`` in ``durable/key_names``; for outboxes,
-                       ``compared_in`` of ``enqueued``, or ``compared`` of ``application_table``
+                       ``reopen_seen``, ``note_anew``, ``release``.  Whether a known key has another
+                       write is decided outside, by its digest: ``conflict_of`` in
+                       ``durable/key_names``; for outboxes, ``compared_in`` of ``enqueued``, or
+                       ``compared`` of ``application_table``
 order                  ``order``: what comes before a write, ``begin``, who is overtaken, which untagged
                        create is held (``check_alone``).  In batches and outboxes, a dispatcher decides
                        who is overtaken (``batch/late_places``)
@@ -148,6 +149,9 @@ put back    dropped from an outbox in a file,     freed_keys: ``settle``, with `
 Reopening keeps what ``intent`` knows of earlier sends.  After UNKNOWN, that is each send, and the next owner
 settles them first: the entry is SENDING if it is of a key; in a batch or an outbox it is TO DO, although it
 may have been sent.  After another verdict, ``retry`` keeps only that something was sent, without an effect.
+A write of a key that is done anew with another body, or to another thing, stays TO DO; claims:
+``key_sql.NOTE_ANEW`` stores its new digest, intent, thing and place together.
+
 A person may finish an entry that is TO DO, if it was reopened after UNKNOWN, or is of an older copy of the
 store, which does not know what was sent since.
 
