@@ -119,7 +119,7 @@ def _cause_of_refusal(outcome: AnyOutcome, sent: Attempt | None) -> Cause | None
 
 
 def _may_be_overtaken(outcome: AnyOutcome) -> bool:
-    """Return whether a newer write to the thing was sent, or may have been, so it must not be sent again."""
+    """Return whether a newer write to the thing was sent, or may have been."""
     resumed = _last(outcome, Resumed)
     if resumed is None:
         return False

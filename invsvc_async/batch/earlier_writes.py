@@ -50,7 +50,7 @@ class _SentPlaces:
         self.perhaps = LatePlaces()
 
     def note(self, thing: str, place: int, intent: Intent) -> None:
-        """Note a write to *thing* at *place*, if its *intent* may have been sent, and is none of a create."""
+        """Note a write to *thing* at *place*, if *intent* may have been sent, and is none of a create."""
         if not replaces(intent.operation):
             return
         if was_seen_undone(intent):

@@ -29,8 +29,12 @@ from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcom
 from invsvc_async.durable.removal import Removal, Sender, StoredWrite
 from invsvc_async.durable.resolve import is_being_done, note, resolve
 from invsvc_async.durable.store.opening import Store, store_at, without_names
+from invsvc_async.durable.store.states import Left
 from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.enums import NO_EFFECT
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.kinds import replaces
+from invsvc_async.writes.starting import line_of_intent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -152,9 +156,9 @@ class ClientJournal:
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
-        await self._removal.until_removed(
-            identity
-        )  # which would remove what is stored now
+        # It is about to be removed if an earlier try was cancelled before it left, or its verdict was heard.
+        # Removed now, it gets another number: it is sent after all that was sent meanwhile.
+        await self._removal.remove_now(identity)
         write = self._writes.get(identity)
         is_new = write is None or write.is_left
         if write is None:
@@ -175,6 +179,7 @@ class ClientJournal:
                         self._store.commons,
                         write.sent,
                         key=identity,
+                        thing=_replaced_by(intent),
                     )
                 )
             except LostLaneError:
@@ -235,7 +240,7 @@ class ClientJournal:
         try:
             # It is done once its entry is queued to be stored, and not before: `shelved` does nothing for a
             # write that is done, and one whose entry was not queued has to be shelved.
-            storing = write.lane.put(entry)
+            storing = write.lane.put(entry, _left_by(outcome) if is_done else None)
             write.sent = None
             write.done = is_done
             await storing
@@ -359,3 +364,16 @@ class ClientJournal:
         async for entry, outcome in self._left.read(outcome_of, done=True):
             self._writes[entry.key].done = True
             yield outcome
+
+
+def _replaced_by(intent: Intent) -> str | None:
+    """Return the thing that the write of *intent* replaces, as writes under keys name it."""
+    return line_of_intent(intent) if replaces(intent.operation) else None
+
+
+def _left_by(outcome: AnyOutcome) -> Left | None:
+    """Return the thing that a write has changed, perhaps, without a state."""
+    thing = _replaced_by(outcome.started_as)
+    if thing is None or outcome.verdict in NO_EFFECT:
+        return None
+    return Left(thing)

@@ -218,7 +218,7 @@ class Claims:
 
     async def note_anew(self, run: KeyedRun, entry: Entry, *, is_moved: bool) -> int:
         """
-        Store with what *run* does its write anew, as *entry* has it; return the place of the entry.
+        Store *entry*, with which *run* begins anew; return the place of the entry.
 
         If it *is_moved* to another thing, who waits for it to change the one before looks again.
 

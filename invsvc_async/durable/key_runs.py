@@ -72,7 +72,7 @@ class KeyRuns:
         return name in self._runs
 
     def wake_waiters(self, name: str) -> None:
-        """Wake those that wait for the end of the run of the key *name*."""
+        """Wake runs that wait for the end of the run of the key *name*."""
         if name in self._runs:
             self._runs[name].wake_waiters()
 

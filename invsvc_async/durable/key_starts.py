@@ -3,6 +3,10 @@ The order in which runs of keys start in one process.
 
 Keys of one thing are claimed in the order in which their runs have started, whatever each of them has to look
 up before: the namespace of its key, or a token.
+
+A write without a key has a place there, too.  Its first send overtakes all keys that are claimed by then
+(``PUT_BY_KEY`` of ``entry_sql``).  So it waits for the ends of the keyed runs that have started before it,
+and those that start after it claim their keys once it has ended.
 """
 
 from __future__ import annotations
@@ -16,13 +20,20 @@ import attrs
 
 @attrs.define(eq=False)
 class KeyStart:
-    """The start of a run, from the first step until the key is claimed, or its entry is found."""
+    """
+    The start of a run, from the first step until the key is claimed, or its entry is found.
+
+    That of a write without a key (*is_keyed* is false) lasts until the end of the run.
+    """
 
     order: StartOrder
     thing: str
     number: int  # in the order of starts
+    is_keyed: bool = True
     # done once this start is the first; None: nobody waits for that
     is_first: asyncio.Future[None] | None = None
+    # done once the run has ended; None: nobody waits for that
+    is_over: asyncio.Future[None] | None = None
 
     def leave(self) -> None:
         """Allow the next start to go on. It may be called again."""
@@ -32,18 +43,30 @@ class KeyStart:
         """Return to the old place among the starts: the run claims the key after all."""
         self.order.come_back(self)
 
+    def end(self) -> None:
+        """Leave, because the run has ended. Further calls do nothing."""
+        self.order.leave(self)
+        self.order.end(self)
+
+    async def until_keys_ended(self) -> None:
+        """Wait until the keyed runs for the thing that have started before have ended."""
+        await self.order.until_keys_ended(self)
+
 
 class StartOrder:
     """The starts of runs in this process, by thing, until their keys are claimed."""
 
     def __init__(self) -> None:
         self._starts: dict[str, deque[KeyStart]] = {}
+        self._running: dict[str, dict[int, KeyStart]] = {}  # keyed ones, by number
         self._numbers = count(1)
 
-    def enter(self, thing: str) -> KeyStart:
+    def enter(self, thing: str, *, is_keyed: bool = True) -> KeyStart:
         """Note that a run for *thing* starts."""
-        start = KeyStart(self, thing, next(self._numbers))
+        start = KeyStart(self, thing, next(self._numbers), is_keyed)
         self._starts.setdefault(thing, deque()).append(start)
+        if is_keyed:
+            self._running.setdefault(thing, {})[start.number] = start
         return start
 
     def come_back(self, start: KeyStart) -> None:
@@ -51,6 +74,13 @@ class StartOrder:
         starts = self._starts.setdefault(start.thing, deque())
         earlier = sum(each.number < start.number for each in starts)
         starts.insert(earlier, start)
+
+    def has_unkeyed_before(self, start: KeyStart) -> bool:
+        """Return whether a write without a key to the thing of *start* has started before, and runs."""
+        return any(
+            each.number < start.number and not each.is_keyed
+            for each in self._starts.get(start.thing, ())
+        )
 
     async def until_first(self, start: KeyStart) -> None:
         """Wait until *start* is the first of its thing, unless *start* has left."""
@@ -61,6 +91,16 @@ class StartOrder:
             return
         start.is_first = asyncio.get_running_loop().create_future()
         await start.is_first
+
+    async def until_keys_ended(self, start: KeyStart) -> None:
+        """Wait until the keyed runs for the thing of *start* that have started before it have ended."""
+        while running := self._running.get(start.thing):
+            first = next(iter(running.values()))
+            if first.number > start.number:
+                return
+            if first.is_over is None:
+                first.is_over = asyncio.get_running_loop().create_future()
+            await asyncio.shield(first.is_over)
 
     def leave(self, start: KeyStart) -> None:
         """Remove *start*."""
@@ -74,3 +114,12 @@ class StartOrder:
         waiting = starts[0].is_first
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
+
+    def end(self, start: KeyStart) -> None:
+        """Note that the run of *start* has ended."""
+        running = self._running.get(start.thing, {})
+        running.pop(start.number, None)
+        if not running:
+            self._running.pop(start.thing, None)
+        if start.is_over is not None and not start.is_over.done():
+            start.is_over.set_result(None)

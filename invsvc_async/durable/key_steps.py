@@ -199,6 +199,11 @@ class KeySteps:
         """
         has_all = not (await self.doubts.mark()).is_open
         if run.start is not None:
+            if self.starts.has_unkeyed_before(run.start):
+                # That one may wait for a run which waits for this entry, if it is there.
+                seen = await self._look(spec, run.name)
+                if seen is not None:
+                    return seen
             await self.claims.waits.while_open(self.starts.until_first(run.start))
         run.options.check_start()
         # A later create of the same URL may be under way, so an untagged create waits in any case.

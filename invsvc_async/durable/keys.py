@@ -238,6 +238,10 @@ class Keys:
 
     # --- a run
 
+    def enter(self, thing: str) -> KeyStart:
+        """Return the start of a write to *thing* without a key, among those of keys."""
+        return self._starts.enter(thing, is_keyed=False)
+
     async def _in_order_of_starts(self, spec: WriteSpec) -> Driver[Any]:
         """Run the write; its key is claimed after the keys of earlier starts for the same thing."""
         thing = changed_by(spec)
@@ -247,7 +251,7 @@ class Keys:
         try:
             return await self._one_at_a_time(spec, thing, start)
         finally:
-            start.leave()
+            start.end()
 
     async def _one_at_a_time(
         self,
@@ -285,6 +289,26 @@ class Keys:
 
     # --- what processes have left
 
+    async def left_in_doubt(self) -> list[Intent]:
+        """
+        Return the intents that nobody has and that may have been sent, for writes to the same things.
+
+        Unreadable ones are logged.
+        """
+        found: list[Intent] = []
+        for entry in await released_in_doubt(self._store):
+            try:
+                found.append(await self._stored.intent_in(entry))
+            except JournalError as error:
+                self._pass_over(error)
+        return found
+
+    def _pass_over(self, error: JournalError) -> None:
+        """Log the *error* of an entry, or raise errors of a file, and of a database that is away."""
+        if not self._store.is_shared or self._store.is_away(error):
+            raise error
+        log.error("left in the journal: %s", error)
+
     async def settle_left(
         self, options: ClientOptions, *, same_mode: bool
     ) -> list[Outcome[Any]]:
@@ -295,7 +319,5 @@ class Keys:
                 if await self._left.may_settle(entry, options, same_mode=same_mode):
                     settled.append(await self._left.settle(entry.key, options))
             except JournalError as error:
-                if not self._store.is_shared or self._store.is_away(error):
-                    raise
-                log.error("left in the journal: %s", error)
+                self._pass_over(error)
         return [outcome for outcome in settled if outcome is not None]

@@ -58,7 +58,7 @@ class Removal:
     The removal of heard verdicts from *store*, and from *writes*, by the keys of their entries.
 
     A key is first ``soon`` to be removed, for a period, in which ``keep`` withdraws it; then it is removed,
-    which ``until_removed`` waits for.
+    which ``remove_now`` waits for.
     """
 
     def __init__(
@@ -94,11 +94,13 @@ class Removal:
         """Do not remove *key*, if that has not begun."""
         self._heard.discard(key)
 
-    async def until_removed(self, key: str) -> None:
-        """Wait until the removal of *key*, if it is removed now, has ended."""
-        while key in self._removed:
-            async with self._lock:  # the removal has it until it ends
-                pass
+    async def remove_now(self, key: str) -> None:
+        """Remove *key* if ``soon`` was called; wait for a removal that is under way."""
+        while key in self._removed or key in self._heard:
+            async with self._lock:  # a removal that is under way has it until it ends
+                if key in self._heard:
+                    self._heard.discard(key)
+                    await self._remove(frozenset((key,)) & self._writes.keys())
 
     async def _run(self) -> None:
         """Remove what was heard, until there is no more."""

@@ -173,7 +173,8 @@ async def resolve(
         InvalidRequestError: What was found is no result of such a write, or another thing than it changes.
         JournalError: There is no such write, a living process has it, one that was just taken for dead may
             still send it, it has a final verdict, nothing of it was sent, or somebody changed it at the same
-            time.  Nothing was stored.
+            time; or the store may lack sends, because it is in another place than before (``PlaceError``).
+            Nothing was stored.
     """
     if key is None:
         key = name

@@ -168,19 +168,7 @@ class SqliteOutbox(OutboxEntries):
         async with self._moving:
             await self._deletions.settle()
         if is_copy:
-            await self._take_in_copy()
-
-    async def _take_in_copy(self) -> None:
-        """Move all rows: those that were not moved yet are of the copy, too."""
-        while (await self.move()).many:
-            pass
-        after = 0
-        while found := await self.file.rows(
-            application_table.moved_rows(self.file.base_url, after, _AT_ONCE)
-        ):
-            await end_lost(self.store, found)
-            after = found[-1].seq
-        await self.store.run(mark_restored)
+            await _take_in_copy(self)
 
     async def aclose(self) -> None:
         """Store everything and close both files."""
@@ -315,3 +303,16 @@ def _of_another_address(file: ApplicationFile) -> JournalError:
             f"{what}, but for another address. Set INVSVC_BASE_URL to that of the application."
         )
     return JournalError(f"{what}. Check the path and the profile.")
+
+
+async def _take_in_copy(outbox: SqliteOutbox) -> None:
+    """Move all rows: rows that were not moved yet are of the copy, too."""
+    while (await outbox.move()).many:
+        pass
+    after = 0
+    while found := await outbox.file.rows(
+        application_table.moved_rows(outbox.file.base_url, after, _AT_ONCE)
+    ):
+        await end_lost(outbox.store, found)
+        after = found[-1].seq
+    await outbox.store.run(mark_restored)

@@ -32,6 +32,8 @@ from invsvc_async.reconcile.history import Closed, Done, Read, Send, Tick, Wait
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.answers import Answers
 from invsvc_async.writes.concluding import conclude, shelve
+from invsvc_async.writes.journal import keys_of
+from invsvc_async.writes.line_names import line_of
 from invsvc_async.writes.new_intent import intent_of, spec_of_intent, tagged_body
 from invsvc_async.writes.place import WritePlace
 from invsvc_async.writes.reporting import hears_all, report
@@ -60,13 +62,25 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.client_core import ClientCore, ClientOptions
-    from invsvc_async.writes.journal import Journal
+    from invsvc_async.writes.journal import Journal, KeyOrder
     from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.starting import Start
     from invsvc_async.writes.things import Thing
 
 
 T = TypeVar("T")
+
+
+def _key_order_of(run: WriteRun[Any]) -> KeyOrder | None:
+    """Take the place of a write without a key among keyed ones; ``None`` if the journal has no keys."""
+    if run.journal is None or not run.journal.is_of_client:
+        return None
+    keys = keys_of(run.core.writes.journal)
+    line = line_of(run.spec.request, run.spec.request.team, run.spec.tag)
+    if keys is None or line is None:
+        return None
+    order: KeyOrder = keys.enter(line)
+    return order
 
 
 class Driver(Generic[T]):
@@ -112,6 +126,8 @@ class Driver(Generic[T]):
         )
         self._begin = begin
         self._has_started = False  # once: from then on, it starts again
+        # Of a write without a key, among those with one in the journal of the client.
+        self._key_order: KeyOrder | None = None
         self._is_unheard = False  # although it has ended: see `leave_unheard`
 
     @property
@@ -163,6 +179,7 @@ class Driver(Generic[T]):
         writes = core.writes
         if record.is_taken_up:
             core.transport.check_loop()  # its reads would only fail, until the deadline
+        self._key_order = _key_order_of(run)  # before all that is awaited
         if writes.journal is not None and writes.must_look():
             await self._close_lines_of_leftovers(writes.journal)
         is_new = self._begin is None and not self._has_started
@@ -172,6 +189,8 @@ class Driver(Generic[T]):
         own = record.intent.identity if record.may_be_known else None
         # Before the wait for the turn: see `use_known_verdict`.
         ended_before = None if own is None else writes.ended.get(own)
+        if self._key_order is not None:
+            await self._wait_for_keys(self._key_order)
         thing = find_thing(run)
         if not thing.enter(self):  # another write runs, or has closed the line
             await self._wait_for_turn(thing, own)
@@ -190,6 +209,16 @@ class Driver(Generic[T]):
         except BaseException:
             leave_untouched(self.run)
             raise
+
+    async def _wait_for_keys(self, order: KeyOrder) -> None:
+        """Wait until the keyed runs that have started before have ended."""
+        waits_since = self.core.clock.now()
+        try:
+            await order.until_keys_ended()
+        except BaseException:
+            leave_untouched(self.run)
+            raise
+        self.result.waited += self.core.clock.now() - waits_since
 
     async def _wait_for_rate(self) -> None:
         """Wait until the rate of the client lets another write begin; that of a batch is the batch's own."""
@@ -304,6 +333,8 @@ class Driver(Generic[T]):
         """Release the line for the next write; tell a closing client. A second call completes the first."""
         core = self.core
         core.writes.lines.leave(self.run.place.thing, self)
+        if self._key_order is not None:
+            self._key_order.end()
         core.under_way.end(self)
 
     # --- the end, for those who asked for the run

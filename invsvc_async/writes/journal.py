@@ -79,6 +79,18 @@ class Journal(WriteJournal, Protocol):
         ...
 
 
+class KeyOrder(Protocol):
+    """The place of a write without a key among the keyed runs of this process for the same thing."""
+
+    async def until_keys_ended(self) -> None:
+        """Wait until the keyed runs that have started before have ended."""
+        ...
+
+    def end(self) -> None:
+        """Note that the write has ended: later runs claim their keys. Further calls do nothing."""
+        ...
+
+
 def keys_of(journal: object) -> Any:  # Any: Keys, which is above this folder, or None
     """
     Return the keys of *journal* if it is of this package: elsewhere, ``keys`` means something else.

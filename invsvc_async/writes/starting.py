@@ -21,6 +21,7 @@ from invsvc_async.reconcile.attempts import sent_at_once
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import History, Resumed, Send, Tick, Verdict
 from invsvc_async.reconcile.turn import free_at
+from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.line_names import line_of
 from invsvc_async.writes.new_intent import before, request_of, with_before
 from invsvc_async.writes.things import Thing
@@ -146,6 +147,8 @@ def _was_sent_last(
     =======================================================  =====================================
     either revision is marked as overtaken                   no: that stays so
     the run only reads, and others may have written          not known
+    the mark of a journal says yes, and this client has      not known
+    sent a newer write, with an effect perhaps, beside it
     the mark, and this client has no verdict of the write    as the mark says
     the last write to the line, by this client               if it is that one
     the mark, from before this client had the verdict        as the mark says
@@ -162,9 +165,11 @@ def _was_sent_last(
     left_open = writes.open_writes.opened(own)
     marked = _marked_as_last(given, left_open, journaled=journaled)
     has_verdict_here = left_open is None and own in writes.ended
-    if marked is not None and not has_verdict_here:
-        return marked
     is_last_here = _is_last_here(writes, revision)
+    if marked is not None and not has_verdict_here:
+        if marked and journaled and is_last_here is False:
+            return None
+        return marked
     if is_last_here is not None:
         return is_last_here
     return marked
@@ -191,13 +196,14 @@ def _marked_as_last(
 
 def _is_last_here(writes: WriteRegister, intent: Intent) -> bool | None:
     """Return whether *intent* was sent last to its thing; ``None`` if this client does not know."""
-    line = _line_of_intent(intent)
+    line = line_of_intent(intent)
     if line is None:
         return None
     return writes.is_last(line, intent.identity)
 
 
-def _line_of_intent(intent: Intent) -> str | None:
+def line_of_intent(intent: Intent) -> str | None:
+    """Return the line of the write of *intent*, as ``line_of``."""
     return line_of(request_of(intent), intent.scope.team, intent.tag)
 
 
@@ -230,15 +236,16 @@ async def _look_at_leftovers(core: ClientCore, journal: Journal) -> None:
     writes = core.writes
     # All are collected first. From `leftovers = {}` on, the journal counts as read, and a look that was
     # cancelled, or failed, must not count.
-    found = [
-        (intent, _line_of_intent(intent), _free_at(core, intent))
-        async for intent in journal.open_intents()
-    ]
+    found = [intent async for intent in journal.open_intents()]
+    keys = keys_of(journal)
+    of_keys = [] if keys is None else await keys.left_in_doubt()
     writes.open_writes.leftovers = {}
-    for intent, line, until in found:
-        writes.open_writes.add_leftover(intent, line)
+    for intent in found:
+        writes.open_writes.add_leftover(intent, line_of_intent(intent))
+    for intent in (*found, *of_keys):
+        line = line_of_intent(intent)
         if line is not None:
-            writes.close_for_unknown(line, intent.identity, until)
+            writes.close_for_unknown(line, intent.identity, _free_at(core, intent))
 
 
 def _free_at(core: ClientCore, intent: Intent) -> float:

@@ -55,6 +55,7 @@ KEYS = (
     "key_clocks",
     "key_tags",
     "key_teams",
+    "keys_beside_others",
     "keys_seen_before",
     "settled_keys",
     "shared_journal",

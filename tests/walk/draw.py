@@ -84,6 +84,7 @@ AS_REMOVED = 0.06  # s after it was heard, or cancelled, an entry is being remov
 DENIED = 0.2  # of the programs: reads are denied
 WAITS = 0.5  # of the processes wait when the service limits their rate
 SETTLES = 0.3  # of the processes with keys settle what their clients have left open
+MIXED = 0.25  # of the programs with keys have writes without them, too
 MARKS = 0.2  # of the processes with keys mark what is UNKNOWN as to be done again
 PEOPLE = 0.08  # of the programs: a person resolves what is in doubt
 # what becomes of writes that are to be in doubt
@@ -176,7 +177,35 @@ def _drawn(
     if use == "writes":
         program = _without_keys(chance, taste, program)
     program = _with_late_replies(chance, _with_cuts(chance, program))
-    return _with_people(chance, program) if chance.random() < PEOPLE else program
+    if chance.random() < PEOPLE:
+        program = _with_people(chance, program)
+    if use == "keys" and chance.random() < MIXED:
+        program = _mixed(chance, program)
+    return program
+
+
+def _mixed(chance: Random, program: Program) -> Program:
+    """Return *program*, in which some writes have no key, each of which is made by one process."""
+    without = {
+        write.key: chance.choice(program.lives).name
+        for write in program.writes
+        if write.kind in ("rename", "change") and chance.random() < 0.5
+    }
+    return replace(
+        program,
+        writes=tuple(
+            replace(write, without_key=write.key in without) for write in program.writes
+        ),
+        lives=tuple(
+            replace(
+                life,
+                keys=tuple(
+                    key for key in life.keys if without.get(key, life.name) == life.name
+                ),
+            )
+            for life in program.lives
+        ),
+    )
 
 
 def _without_keys(chance: Random, taste: _Taste, program: Program) -> Program:

@@ -7,7 +7,9 @@ false      Verdicts are true.
 stranger   No write is superseded, because nobody else writes.
 reason     Reasons are true: what is told as overtaken was, by a newer write that was sent, or may have been; and so on.
 waiting    What a process begins at once is not overtaken by what it began with it.
-order      Writes to one thing take effect in the order of their first claims.
+order      Writes to one thing take effect in the order of their first claims.  Of a write without a key, which is made
+           by one process, that is its first send; writes of other processes that live at that time are in no order
+           with it.
 start      Writes to one thing that one process begins in an order are claimed in that order.
 overlap    Nothing is sent while an earlier send of it, or another write to the same thing, may still land.
 final      A key has one final verdict, and nothing is sent under it after that was told.
@@ -122,6 +124,8 @@ def _lost(stage: WalkStage) -> Iterator[str]:
     failed = {key for name, key, _ in stage.errors if name == "last"}
     for write in stage.program.writes:
         state, verdict = stage.states.get(write.key, (None, None))
+        if write.without_key:
+            continue  # its entry is deleted once it is told
         if write.key not in failed and (write.key not in told or state != DONE):
             yield f"lost: {write.key} has no verdict, or nobody was told: {state}, {verdict}"
 
@@ -385,7 +389,12 @@ def _waiting(stage: WalkStage) -> Iterator[str]:
         seen.add(told.writer)
         if told.client != "last" or not is_first:
             continue
-        newer = {*_newer(stage, told.writer)}
+        # One without a key overtakes what was claimed before, whoever begins that again.
+        newer = {
+            key
+            for key in _newer(stage, told.writer)
+            if not stage.program.is_without_key(key)
+        }
         sends = [
             sent
             for sent in stage.service.sends
@@ -414,9 +423,26 @@ def _in_order(stage: WalkStage) -> Iterator[str]:
             continue
         rank = stage.places[effect.writer]
         before, newer = last.get(effect.thing, (0, ""))
-        if rank < before:
+        if rank < before and _are_in_order(stage, effect.writer, newer):
             yield f"order: {effect.writer} took effect after {newer}, which is newer"
         last[effect.thing] = max((before, newer), (rank, effect.writer))
+
+
+def _are_in_order(stage: WalkStage, older: str, newer: str) -> bool:
+    """
+    Return whether *older* must not take effect after *newer*.
+
+    If one has no key: only if the last send of *older* is by the process of the first send of *newer*, or by one
+    that began later.
+    """
+    if not any(map(stage.program.is_without_key, (older, newer))):
+        return True
+    sends = stage.service.sends
+    last = [sent for sent in sends if sent.writer == older][-1]
+    first = next(sent for sent in sends if sent.writer == newer)
+    if last.client == first.client:
+        return True
+    return stage.lives[last.client].begun > first.started
 
 
 def _started(stage: WalkStage) -> Iterator[str]:

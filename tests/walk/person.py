@@ -143,7 +143,8 @@ def in_doubt(stage: WalkStage) -> list[tuple[str, str]]:
     return [
         (name, stage.key_of(name))
         for name, state, verdict in rows
-        if state == State.SENDING or verdict == Verdict.UNKNOWN
+        if (state == State.SENDING or verdict == Verdict.UNKNOWN)
+        and not stage.program.is_without_key(stage.key_of(name))
     ]
 
 

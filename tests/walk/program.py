@@ -27,11 +27,16 @@ RECENT = 600.0  # s
 
 
 class Write(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One write of the program: its key, and what it does to which thing."""
+    """
+    One write of the program: its key, and what it does to which thing.
+
+    Where others have keys, one *without_key* is made by one process, in the same journal.
+    """
 
     key: str
     kind: Kind
     thing: int = 0
+    without_key: bool = False
 
 
 class End(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,6 +131,15 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     def write(self, key: str) -> Write:
         """Return the write under *key*."""
         return next(write for write in self.writes if write.key == key)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some of its writes have keys and others have not."""
+        return any(write.without_key for write in self.writes)
+
+    def is_without_key(self, key: str) -> bool:
+        """Return whether the write that is called *key* has none, although others have."""
+        return self.write(key).without_key
 
     @property
     def size(self) -> int:

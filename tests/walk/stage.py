@@ -90,6 +90,8 @@ class WalkStage(BatchStage):
     handed: dict[str, Intent] = attrs.field(factory=dict)
     # the writes that the journal has at the end
     stored_at_end: dict[str, int] = attrs.field(factory=dict)
+    # of writes without a key beside others: the numbers of their entries, which are deleted
+    numbers: dict[str, int] = attrs.field(factory=dict)
     _chance: Random = attrs.field(factory=Random)
     _limited: set[asyncio.Task[Any] | None] = attrs.field(factory=set)
 
@@ -225,7 +227,8 @@ class WalkStage(BatchStage):
 
     def made(self, process: Process, key: str) -> Any:  # Any: of any operation
         """Return the write under *key*, as *process* makes it."""
-        return self.made_without_key(process, key).keyed(key)
+        write = self.made_without_key(process, key)
+        return write if self.program.is_without_key(key) else write.keyed(key)
 
     # Any: as in made
     def made_without_key(self, process: Process, key: str) -> Any:
@@ -238,7 +241,8 @@ class WalkStage(BatchStage):
         return [
             key
             for key in process.life.keys
-            if key not in last or not last[key].is_settled
+            if (key not in last or not last[key].is_settled)
+            and not self.program.is_without_key(key)
         ]
 
     def has_verdict(self, key: str) -> bool:
@@ -388,6 +392,16 @@ class WalkStage(BatchStage):
             heard = attrs.evolve(heard, being_sent=sending)
         self.told.append(heard)
 
+    def note_number(self, writer: str) -> None:
+        """Note the number of the entry of a write without a key, which is about to be sent beside others."""
+        if writer in self.numbers or not self.program.is_without_key(writer):
+            return
+        with no_signal():
+            rows = self.journal.fetch("SELECT key, seq FROM {s}entries")
+        for name, number in rows:
+            if self.key_of(name) == writer:
+                self.numbers[writer] = number
+
     def note_intent(self, intent: Intent) -> None:
         """Note which write of the program *intent* is of."""
         self.writers[intent.identity] = self.writer_in(intent)
@@ -443,11 +457,10 @@ class WalkStage(BatchStage):
 
     def knows_of(self, sent: Sent, writer: str, client: str) -> bool:
         """Return whether the process *client* has to know of *sent* when it sends *writer*."""
-        if (
-            self.program.use != "writes"
-            or client in (sent.client, "")
-            or writer == sent.writer
-        ):
+        are_keyed = self.program.use != "writes" and not any(
+            map(self.program.is_without_key, (writer, sent.writer))
+        )
+        if are_keyed or client in (sent.client, "") or writer == sent.writer:
             return True
         lives = (self.lives[sent.client].life, self.lives[client].life)
         return self.program.journal == "file" and not any(life.bare for life in lives)
@@ -560,7 +573,8 @@ class WalkStage(BatchStage):
 
     def _read(self) -> dict[str, tuple[str, str | None]]:
         rows = self.journal.fetch("SELECT key, state, verdict, place FROM {s}entries")
-        self.places = {self.key_of(name): place for name, _, _, place in rows}
+        places = {self.key_of(name): place for name, _, _, place in rows}
+        self.places = places | self.numbers
         return {self.key_of(name): (state, verdict) for name, state, verdict, _ in rows}
 
     def key_of(self, name: str) -> str:

@@ -140,7 +140,9 @@ class Keyed(_OfClient):
                 await self._mark()
             await self._round([*life.keys])
             if life.settles and await self._settle_open():
-                await self._round([*life.keys])
+                # What has no key would be another write.
+                is_other = self.stage.program.is_without_key
+                await self._round([key for key in life.keys if not is_other(key)])
             if life.resolves:
                 await self._resolve()
             if life.prunes is not None:
@@ -148,6 +150,8 @@ class Keyed(_OfClient):
             for _ in range(ROUNDS - 1 if life.name == "last" else 0):
                 if keys := self.stage.unsettled(process):
                     await self._round(keys)
+            if life.name == "last" and self.stage.program.is_mixed:
+                await self._recover()
 
     async def _run(self, key: str) -> None:
         stage, process = self.stage, self.process
@@ -170,14 +174,17 @@ class Keyed(_OfClient):
         stage, client = self.stage, self.process.member.client
         left = client.unsettled
         for intent in left:
-            begun = stage.loop.now
+            begun, key = stage.loop.now, stage.writer_in(intent)
             try:
                 outcome = await client.settle(intent, same_mode=True)
             except SILENT_ERRORS as error:
-                stage.note_error(self.process, intent.key, error)
+                stage.note_error(self.process, key, error)
             else:
-                stage.note_outcome(self.process, intent.key, begun, outcome)
+                stage.note_outcome(self.process, key, begun, outcome)
         return bool(left)
+
+    def _writer(self, outcome: Outcome[Any]) -> str:
+        return self.stage.writer_in(outcome.started_as)
 
     async def _mark(self) -> None:
         """Mark what is UNKNOWN as to be done again, as the command line does."""

@@ -92,6 +92,7 @@ class WalkWire(Wire):
         WRITER.set(writer)
         fate = stage.schedule.next_of(writer)  # type: ignore[attr-defined]
         service.fates[writer] = (fate,)
+        stage.note_number(writer)
         if fate != "unsent":
             stage.judge_send(
                 writer, self.client, request_thing(exchange.method, path, body)

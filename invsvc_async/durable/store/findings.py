@@ -147,7 +147,9 @@ def _store(putting: Script[InPlace], *, has_results: bool) -> Script[str]:
     is_create = kind_of_write(BY_NAME[entry.operation]).creates
     has_changed_thing = entry.thing is not None and not is_create
     if entry.verdict == Verdict.APPLIED and has_changed_thing:
-        yield key_sql.PERHAPS_CHANGED, (entry.thing, entry.place)
+        # One without a key of the user's own has no place, but a number.
+        last = entry.place or entry.seq
+        yield key_sql.PERHAPS_CHANGED, (entry.thing, last)
     return str(entry.outcome)
 
 

@@ -11,6 +11,10 @@ A write *may have had an effect* if it is SENDING, or done with another verdict 
 A write is *overtaken* once a later one to the same thing may have had an effect.  What only waits overtakes
 nothing, so a queue whose process has ended is sent by the next one that runs it.
 
+A write of a client without a key of the user's own is in no order with those of keys, so its place is 0, and
+no key waits for it.  But it overtakes the keys that were claimed before its entry, which its number tells:
+``durable/key_starts`` says how both take turns in one process.
+
 A write *creates* if it makes the thing and replaces nothing: the create of a webhook without a tag, whose
 thing is its URL.  It is not overtaken.  But its webhook and that of another create of the URL could be taken
 for each other, so of all creates of a thing that may have been sent, one at most is *held*: in the lane of a

@@ -566,10 +566,10 @@ class PostgresStore(Pool):
 
     async def _store(self, given: Sequence[Put]) -> set[int | str]:
         """Store entries; return the numbers of those that are stored, or the keys of those without one."""
-        by_key, by_number, lefts = last_puts(given)
+        by_key, by_number, lefts, changed = last_puts(given)
         stored: set[int | str] = set()
         if by_key:
-            text, values = put_by_key(by_key)
+            text, values = put_by_key(by_key, changed)
             stored.update(key for (key,) in await self.rows(text, *values))
         if by_number:
             entries = {entry.seq: entry for entry, _, _ in by_number}

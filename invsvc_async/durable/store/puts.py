@@ -30,7 +30,8 @@ class Put(NamedTuple):
     An entry as it is to be, its lane, and what its write *left* of its thing.
 
     With an end, *left* is given exactly if the write may have had an effect and is no create (``left_by`` in
-    ``durable/last_writes``): the place of its thing in ``states`` then says who is overtaken.
+    ``durable/last_writes``): the place of its thing in ``states`` then says who is overtaken.  By key, no
+    state is given.
     """
 
     entry: Entry
@@ -39,11 +40,17 @@ class Put(NamedTuple):
 
 
 class PutsOfGroup(NamedTuple):
-    """The last put of each entry of a group; and the rows of what those by number left, of five columns."""
+    """
+    The last put of each entry of a group.
+
+    ``lefts`` are the rows of what those by number left, of five columns; ``changed`` the keys of those by key
+    that left something, each with its thing.
+    """
 
     by_key: list[Put]
     by_number: list[Put]
     lefts: list[tuple[Cell, ...]]
+    changed: list[tuple[str, str]]
 
 
 def last_puts(given: Iterable[Put]) -> PutsOfGroup:
@@ -51,28 +58,49 @@ def last_puts(given: Iterable[Put]) -> PutsOfGroup:
     by_key: dict[str, Put] = {}
     by_number: dict[int, Put] = {}
     lefts: dict[int, tuple[Cell, ...]] = {}
+    changed: dict[str, tuple[str, str]] = {}
     for each in given:
         entry, _, left = each
         if not entry.seq:
             by_key[entry.key] = each
+            if left is not None:
+                changed[entry.key] = entry.key, left.thing
             continue
         by_number[entry.seq] = each
         if left is not None:
             lefts[entry.seq] = entry.seq, left.thing, left.team, left.state, left.stamp
-    return PutsOfGroup([*by_key.values()], [*by_number.values()], [*lefts.values()])
+    return PutsOfGroup(
+        [*by_key.values()],
+        [*by_number.values()],
+        [*lefts.values()],
+        [*changed.values()],
+    )
 
 
-def put_by_key(given: Sequence[Put]) -> tuple[str, Sequence[Cell]]:
+def put_by_key(
+    given: Sequence[Put], changed: Sequence[tuple[str, str]] = ()
+) -> tuple[str, Sequence[Cell]]:
     """
     Return the statement that inserts or updates entries by their keys, and its values.
 
-    It returns the keys of those whose lanes are still owned: others are not stored.
+    It returns the keys of those whose lanes are still owned: others are not stored.  In PostgreSQL, it also
+    notes those that have *changed* their things.  In a file, ``NOTE_CHANGED_IN_FILE`` does that.
     """
     rows = [
-        (entry.key, lane.number, lane.token, entry.operation, *columns_of(entry))
+        (
+            entry.key,
+            lane.number,
+            lane.token,
+            entry.operation,
+            entry.thing,
+            *columns_of(entry),
+        )
         for entry, lane, _ in given
     ]
-    return entry_sql.PUT_BY_KEY, (rows, list({lane.number for _, lane, _ in given}))
+    lanes = list({lane.number for _, lane, _ in given})
+    if changed:
+        return entry_sql.PUT_BY_KEY_AND_NOTE, (rows, lanes, changed)
+    return entry_sql.PUT_BY_KEY, (rows, lanes)
 
 
 def put_in_database(

@@ -436,7 +436,7 @@ class SqliteStore:
         self, connection: sqlite3.Connection, values: list[Put]
     ) -> list[JournalError | None]:
         """Store a group of puts; return for each its error or ``None``, or nothing if all were stored."""
-        by_key, by_number, lefts = last_puts(values)
+        by_key, by_number, lefts, changed = last_puts(values)
         self._sends += [entry.state for entry, _, _ in (*by_key, *by_number)].count(
             State.SENDING
         )
@@ -456,6 +456,10 @@ class SqliteStore:
                     )
                 }
                 lost.update(entry.key for entry, _, _ in some if entry.key not in kept)
+            for part in slices(changed, MOST):
+                connection.execute(
+                    *DIALECT.translated(entry_sql.NOTE_CHANGED_IN_FILE, (part,))
+                )
             lost |= DIALECT.run(
                 connection, put_in_file([entry for entry, _, _ in by_number], lefts)
             )

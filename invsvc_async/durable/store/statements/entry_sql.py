@@ -462,19 +462,49 @@ STILL_READY: Final = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
 # lane may resume its write (``journal.sending``) before the entry is deleted.  A person's finding is in
 # another lane.
 # ``claim`` and ``flags`` are not stored: they are asked for in batches, outboxes and under keys of users.
-PUT_BY_KEY: Final = f"""
-WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
-owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}})
+_OWNED_LANES: Final = """
+WITH durable AS MATERIALIZED (SELECT {durably} AS done),
+owned AS MATERIALIZED (SELECT id, owner FROM {s}lanes WHERE id {any 2 bigint} ORDER BY id {share})
+"""
+_INSERT_BY_KEY: Final = f"""
 INSERT INTO {{s}}entries AS e
-    (place, key, lane, digest, operation, state, common, intent, verdict, outcome, done_at)
-SELECT 0, given.key, given.lane, '', given.operation, given.state, given.common, given.intent, given.verdict,
-    given.outcome, given.done_at
-FROM durable CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text {CHANGING}}}
+    (place, key, lane, digest, operation, thing, state, common, intent, verdict, outcome, done_at)
+SELECT 0, given.key, given.lane, '', given.operation, given.thing, given.state, given.common, given.intent,
+    given.verdict, given.outcome, given.done_at
+FROM durable CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text thing:text {CHANGING}}}
     JOIN owned ON owned.id = given.lane AND owned.owner = given.token WHERE true
 ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common, intent = excluded.intent,
     verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
     WHERE e.lane = excluded.lane
-RETURNING key
+"""
+PUT_BY_KEY: Final = f"{_OWNED_LANES} {_INSERT_BY_KEY} RETURNING key"
+
+# Keys of users may write to the same thing.  In one process, they wait for such a write, and it for them
+# (``durable/key_starts``); in others they do not.  But what was claimed before it is not to be sent after it
+# (``_IS_OVERTAKEN`` in ``key_sql``).  While it is being sent, its entry says so, by its number.  Once it may
+# have had an effect, that number is the place in ``states``.
+#
+# In PostgreSQL, a thing has a row there as soon as a key of it is claimed; in a file only once one has ended.
+# So in a file a row is made, if the journal has keys at all.
+_LATER: Final = """
+ON CONFLICT (thing) DO UPDATE SET
+    place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
+    team = NULL, state = NULL, stamp = NULL, newest = NULL
+"""
+PUT_BY_KEY_AND_NOTE: Final = f"""
+{_OWNED_LANES}, put AS ({_INSERT_BY_KEY} RETURNING e.seq, e.key),
+noted AS (
+    INSERT INTO {{s}}states AS s (thing, place)
+    SELECT given.thing, max(put.seq) FROM put JOIN {{rows 3 key:text thing:text}} USING (key)
+    WHERE EXISTS (SELECT 1 FROM {{s}}states AS known WHERE known.thing = given.thing)
+    GROUP BY given.thing ORDER BY given.thing {_LATER}
+)
+SELECT key FROM put
+"""
+NOTE_CHANGED_IN_FILE: Final = f"""
+INSERT INTO {{s}}states AS s (thing, place)
+SELECT given.thing, max(e.seq) FROM {{rows 1 key:text thing:text}} JOIN {{s}}entries AS e ON e.key = given.key
+WHERE EXISTS (SELECT 1 FROM {{s}}entries WHERE {KEYED}) GROUP BY given.thing {_LATER}
 """
 
 # By number, in PostgreSQL: one statement for a group.

@@ -166,11 +166,12 @@ ENTER_ORDER: Final = """
 
 # --- the order of the writes to one thing: ``order``
 
-# Whether a write to the thing $1 after the place $2 is being sent.
+# Whether a write to the thing $1 after the place $2 is being sent.  One without a key of a user has no place;
+# its number says what it came after.
 _ONE_IS_BEING_SENT: Final = f"""
 EXISTS (
-    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND {OPEN}
-        AND state = {State.SENDING:d}
+    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND state = {State.SENDING:d}
+        AND (place > $2 OR place = 0 AND seq > $2)
 )
 """
 # Whether one may have had an effect.  Of those that are done, ``states`` has the place of the last one.
@@ -193,7 +194,7 @@ def _comes_before(
 
     *waits_for* is ``WaitsFor`` as a number.
     """
-    is_earlier = f"{row}place < {place}"
+    is_earlier = f"{row}place BETWEEN 1 AND {place} - 1"  # 0: not among those of keys
     is_other_sent = f"{row}state = {State.SENDING:d} AND {row}seq <> {own}"
     return (
         f"({waits_for} < {WaitsFor.SENT:d} AND {is_earlier})"
@@ -215,7 +216,8 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
 """
 # The first writes to the thing $1 before the place $2 that are not done.
 KEYS_BEFORE: Final = f"""
-SELECT key FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place < $2 ORDER BY place LIMIT 100
+SELECT key FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place BETWEEN 1 AND $2 - 1
+    ORDER BY place LIMIT 100
 """
 # The verdicts UNKNOWN of other writes to the thing.
 UNKNOWN_BESIDE: Final = f"""
