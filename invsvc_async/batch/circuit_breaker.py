@@ -123,9 +123,7 @@ def _may_be_overtaken(outcome: AnyOutcome) -> bool:
     resumed = _last(outcome, Resumed)
     if resumed is None:
         return False
-    if resumed.newest is None:
-        return not resumed.journaled
-    return not resumed.newest
+    return resumed.newest is False or not resumed.is_place_known
 
 
 def _cause_of_no_effect(

@@ -47,7 +47,6 @@ def driver_of(item: Item, sending: Sending) -> AnyDriver:
             _taken_up,
             sending.core,
             since,
-            item.entry.thing,
             # That all later sends are in the journal, too, is not said of a copy.
             journaled=not item.is_perhaps_overtaken,
         )
@@ -89,19 +88,18 @@ def _begun_again(
 def _taken_up(
     core: ClientCore,
     gone_since: float | None,
-    thing: str | None,
     intent: Intent,
     *,
     journaled: bool,
 ) -> Start:
     """
-    Start where an earlier run left *intent*, a write to *thing*.
+    Start where an earlier run left *intent*.
 
-    *journaled*: the journal knows all writes to the thing that were sent later.
+    *journaled*: the journal knows all writes to its thing that were sent later.
 
     ``newest`` is what the journal knows of it: false if a later write to the thing was sent, ``None`` if it
     cannot tell, because it was restored from a copy. Only the journal knows what other processes have sent;
-    and neither knows what this client has sent beside the journal. So true becomes ``None`` if it has.
+    what this client has sent beside the journal, ``taken_up`` asks.
     """
     latest = core.writes.opened(intent.identity)
     if latest is not None and intent.newest is False:
@@ -109,7 +107,5 @@ def _taken_up(
     start = taken_up(core, intent, journaled=journaled, gone_since=gone_since)
     resumed = cast("Resumed", start.history[0])
     if intent.newest is not None:
-        may_be_overtaken = resumed.newest and _has_written_beside(core, thing, intent)
-        if not may_be_overtaken:
-            return start
+        return start
     return Start(start.intent, (attrs.evolve(resumed, newest=None),))

@@ -216,7 +216,7 @@ def _not_applied(sends: Iterable[Sent]) -> tuple[Sent, ...]:
 
 def has_lost_send(intent: Intent) -> bool:
     """Return whether *intent* has a lost send about which nothing is known yet."""
-    return any(map(_is_lost, intent.sent))
+    return any(each.is_lost for each in intent.sent)
 
 
 def may_be_unsent(intent: Intent) -> bool:
@@ -225,7 +225,7 @@ def may_be_unsent(intent: Intent) -> bool:
 
     A send of a process that did not know the service's clock looks like a lost one.
     """
-    return not any(each.may_have_effect for each in intent.sent if not _is_lost(each))
+    return not any(each.may_have_effect for each in intent.sent if not each.is_lost)
 
 
 def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:
@@ -272,11 +272,6 @@ def seen_undone(intent: Intent, at: float) -> Intent | None:
 def was_seen_undone(intent: Intent) -> bool:
     """Return whether ``seen_undone`` has given *intent* ends, and nothing was sent since."""
     return any(map(_is_seen, intent.sent))
-
-
-def _is_lost(sent: Sent) -> bool:
-    """Return whether *sent* is a lost send about which nothing is known yet."""
-    return sent.latest is None and sent.end is None
 
 
 def _is_seen(sent: Sent) -> bool:

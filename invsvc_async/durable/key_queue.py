@@ -97,7 +97,7 @@ class Queue:
         run.waited += clock.now() - begun
 
     def leave_thing(self, run: KeyedRun) -> None:
-        """Let runs here look again that wait for *run*, which has another thing than before."""
+        """Wake the runs here that wait for *run*, which has moved to another thing."""
         self._runs.wake_waiters(run.name)
 
     async def in_turn(self, run: KeyedRun, acquire: Callable[[], Awaitable[T]]) -> T:

@@ -179,8 +179,7 @@ def _held_back(known: Known) -> Cause | None:
     if resumed.reads_only:
         return "only read"
     # Where its place among the writes to the same resource is known, it is not overtaken: asked above.
-    is_place_known = resumed.journaled or resumed.newest is not None
-    if is_place_known:
+    if resumed.is_place_known:
         return None
     if known.method == "POST":
         return None  # it replaces nothing

@@ -150,6 +150,11 @@ class Resumed:
     reads_only: bool = False
     first_sent: float | None = None
 
+    @property
+    def is_place_known(self) -> bool:
+        """Whether ``newest`` is false if a later write to its resource was sent."""
+        return self.journaled or self.newest is not None
+
 
 @attrs.frozen
 class Closed:

@@ -74,6 +74,11 @@ class Sent:
         """Whether the send may have had an effect: unless it has ended without one."""
         return self.end is None or self.end.kind != "not applied"
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether neither its time nor its end is known, as of a send that an older copy lacks."""
+        return self.latest is None and self.end is None
+
 
 @attrs.frozen(kw_only=True, slots=False)  # `revised` copies its dict
 class Intent:

@@ -33,7 +33,7 @@ def is_newest(known: Known, reading: Reading) -> bool:
         return False
     if not known.windows.carried:
         return False
-    if any(sent.latest is None and sent.end is None for sent in known.intent.sent):
+    if any(sent.is_lost for sent in known.intent.sent):
         return False  # of a restored journal, which may lack later sends as well
     return _is_in_turn(known, reading.stamp / 1000)
 

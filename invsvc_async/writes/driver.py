@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 def _key_order_of(run: WriteRun[Any]) -> KeyOrder | None:
-    """Take the place of a write without a key among keyed ones; ``None`` if the journal has no keys."""
+    """Enter a write without a key among keyed ones; return ``None`` if the journal has no keys."""
     if run.journal is None or not run.journal.is_of_client:
         return None
     keys = keys_of(run.core.writes.journal)
