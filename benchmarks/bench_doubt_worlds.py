@@ -73,6 +73,7 @@ class World:
     in_a_row: int = 1  # updates of one thing that are begun at once
     strangers: float = 0.0  # seconds between two acts of somebody else; 0: nobody acts
     on_host: str = "elsewhere.example"  # where somebody else creates webhooks
+    at_our_urls: bool = False  # of which each has the URL of one of ours
     operations: tuple[str, ...] = OPERATIONS
 
 
@@ -99,6 +100,15 @@ OLD: Final = (
         plain=True,
         strangers=2.0,
         on_host=awkward.HOST,
+        tagged=True,
+        operations=("webhooks.create",),
+    ),
+    World(
+        name="strangers at our URLs, tagged",
+        plain=True,
+        strangers=2.0,
+        on_host=awkward.HOST,
+        at_our_urls=True,
         tagged=True,
         operations=("webhooks.create",),
     ),
@@ -302,7 +312,10 @@ class Scene:
         return "".join(self.chance.choices("aeioulmnrst", k=12))
 
     def _foreign_create(self) -> None:
-        url = f"https://{self.world.on_host}/{self._word()}"
+        path = self._word()
+        if self.world.at_our_urls:
+            path = str(self.chance.randrange(WRITES))
+        url = f"https://{self.world.on_host}/{path}"
         self.service.seed_webhook(
             url=url, description=self._word(), created_at=self.service.clock.now_ms()
         )

@@ -128,7 +128,7 @@ async def measure(address: str) -> None:
     await timed("retry one unknown write", journal.do_again(["row-9000"]))
     await timed(
         f"retry {last // 1000 - 1:,} unknown writes",
-        reopen_all(journal, [Verdict.UNKNOWN], newest=False),
+        reopen_all(journal, [Verdict.UNKNOWN], at_end=False),
     )
     await leases.leave()
     await leases.end()

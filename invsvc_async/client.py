@@ -495,7 +495,9 @@ class Client:
         """
         Find out the outcome of a write that was sent earlier, or by another process. It only reads.
 
-        If the write has a key in the client's journal, its verdict is stored there, or returned from there.
+        If the write has a key in the client's journal, its verdict is stored there, or returned from there. A
+        run of the key that is under way, here or in another process, may send it again, so it is waited for.
+        A run that begins later may do so after this has returned: to write again, await the same key.
 
         *reader* is the one that the write had, or one for a write that had none and whose operation has no
         read in the specification. ``same_mode=True`` asserts that the intent belongs to this credential's
@@ -540,6 +542,7 @@ class Client:
 
         Raises:
             ConfigurationError: The client has no journal, or the namespace of its keys is not certain.
+            KeyConflictError: The key is of another team or base URL, in a namespace that has a name.
             JournalError: The journal cannot be used.
         """
         return await self._keys("outcome_of").outcome_of(key, self._view.team)
@@ -571,7 +574,7 @@ class Client:
         such a process were taken over less long ago, this is refused: look again once the error says so.
 
         Raises:
-            ConfigurationError: As :meth:`outcome_of`.
+            ConfigurationError, KeyConflictError: As :meth:`outcome_of`.
             InvalidRequestError: The arguments do not say what was found, or name another thing.
             JournalError: The write is not there, a run of it lives, its verdict is final, nothing of it was
                 sent, or the journal cannot be used. Nothing was stored.
@@ -590,7 +593,7 @@ class Client:
         store what you find with :meth:`resolve` instead.
 
         Raises:
-            ConfigurationError: As :meth:`outcome_of`.
+            ConfigurationError, KeyConflictError: As :meth:`outcome_of`.
             JournalError: The write may have been sent and has no verdict, or the journal cannot be used.
         """
         return await self._keys("forget").forget(key, self._view.team)

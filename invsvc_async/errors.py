@@ -176,6 +176,9 @@ class KeyConflictError(InvalidRequestError):
     The key of a write already has another write in the journal.  Nothing was sent.
 
     ``problems`` names the parts that differ: ``operation``, ``thing`` (path and query) or ``body.<field>``.
+
+    In a namespace that has a name, it may also be ``team`` or ``base URL``.  What is of another one is not
+    told, forgotten or resolved, either.
     """
 
 

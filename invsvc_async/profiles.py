@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.settings import ParameterNames, ReconcilePolicy
+from invsvc_async.settings import (
+    LESS_IS_SAFER,
+    MORE_IS_SAFER,
+    ParameterNames,
+    ReconcilePolicy,
+)
 from invsvc_async.storage.flush import flush
 
 if TYPE_CHECKING:
@@ -35,9 +40,6 @@ FILE = "invsvc.toml"
 _TYPE_NAMES = {str: "a string", bool: "true or false", dict: "a table"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotes
 _CLASSES: dict[str, type[Any]] = {"names": ParameterNames, "reconcile": ReconcilePolicy}
-# Settings of a policy that promise less than the defaults if they are less, or if they are more.
-_LESS = ("settle_after_error", "settle_after_loss", "reads_lag", "clock_slack")
-_MORE = ("absence_within", "clock_band")
 _KEYS = {
     "base_url": str,
     "team": str,
@@ -144,8 +146,12 @@ def weaker_settings(settings: Mapping[str, Any]) -> str:
     if not isinstance(policy, ReconcilePolicy):
         return ""
     usual = ReconcilePolicy()
-    less = [name for name in _LESS if getattr(policy, name) < getattr(usual, name)]
-    more = [name for name in _MORE if getattr(policy, name) > getattr(usual, name)]
+    less = [
+        name for name in MORE_IS_SAFER if getattr(policy, name) < getattr(usual, name)
+    ]
+    more = [
+        name for name in LESS_IS_SAFER if getattr(policy, name) > getattr(usual, name)
+    ]
     weaker = [f"{name} = {getattr(policy, name):g}" for name in (*less, *more)]
     if policy.journey_reads_show_drafts:
         weaker.append("journey_reads_show_drafts = true")

@@ -11,7 +11,16 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    cast,
+)
 
 import attrs
 
@@ -334,6 +343,16 @@ class ReadRetries(_Settings):
     quota: float = attrs.field(default=100.0, validator=_not_negative)
     timeout_cost: float = attrs.field(default=2.0, validator=_not_negative)
     refund: float = attrs.field(default=0.1, validator=_not_negative)
+
+
+# Settings of a policy that promise more if they are more, or if they are less.
+MORE_IS_SAFER: Final = (
+    "settle_after_error",
+    "settle_after_loss",
+    "reads_lag",
+    "clock_slack",
+)
+LESS_IS_SAFER: Final = ("absence_within", "clock_band")
 
 
 @attrs.frozen(

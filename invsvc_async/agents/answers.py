@@ -47,6 +47,7 @@ _ANOTHER_ACTION = (
     "For something else than what was called first, such as corrected arguments, use a key of its own, made "
     "of the new action."
 )
+_ANOTHER_KEY = "Use a key that nobody else has, such as one that begins with the team."
 _NEXT: Final = {
     Verdict.APPLIED: _DONE,
     Verdict.NOT_APPLIED: f"Nothing was changed. {_AGAIN}",
@@ -303,12 +304,35 @@ def of_conflict(
     shown: ModelView,
 ) -> ToolAnswer:
     """Return the answer for a key that another write has; *first* is the known outcome of that write."""
-    parts = shown.words("; ".join(error.problems))
     state, following = _first_write(first)
+    following = f"{following} {_ANOTHER_ACTION}"
+    return _conflict(operation, key, error, state, following, shown)
+
+
+def of_key_elsewhere(
+    operation: Operation,
+    key: str,
+    error: KeyConflictError,
+    shown: ModelView,
+) -> ToolAnswer:
+    """Return the answer for a key that a write of another team or base URL has."""
+    state = "What became of the first write under this key is not told here."
+    return _conflict(operation, key, error, state, _ANOTHER_KEY, shown)
+
+
+def _conflict(
+    operation: Operation,
+    key: str,
+    error: KeyConflictError,
+    state: str,
+    following: str,
+    shown: ModelView,
+) -> ToolAnswer:
+    parts = shown.words("; ".join(error.problems))
     return _answer(
         operation.name,
         f"{operation.name}: nothing was sent. {parts}. {state}",
-        f"{following} {_ANOTHER_ACTION}",
+        following,
         shown,
         is_error=True,
         key=key,

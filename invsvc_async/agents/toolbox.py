@@ -146,19 +146,28 @@ class Toolbox:
         key = given.key
         row = tool.operation
         write = as_write(self._client, row.name, given.arguments, key=key)
-        if self._is_dry_run:
-            plan = plan_of(write, key)
-            if given.confirm != plan["digest"]:
-                write.close()
-                return await self._planned(tool, given, plan, shown)
         try:
+            if self._is_dry_run:
+                plan = plan_of(write, key)
+                if given.confirm != plan["digest"]:
+                    write.close()
+                    return await self._planned(tool, given, plan, shown)
             outcome = await write.outcome()
         except KeyConflictError as error:
-            first = await self._first(key)
-            return answers.of_conflict(row, key, error, first, shown)
+            return await self._refused(tool, key, error, shown)
         return answers.of_write(
             row, key, outcome, shown, keeps_secrets=self._keeps_secrets
         )
+
+    async def _refused(
+        self, tool: Tool, key: str, error: KeyConflictError, shown: ModelView
+    ) -> ToolAnswer:
+        """Return the answer for a key that another write has; the outcome of another team's is not told."""
+        try:
+            first = await self._first(key)
+        except KeyConflictError:
+            return answers.of_key_elsewhere(tool.operation, key, error, shown)
+        return answers.of_conflict(tool.operation, key, error, first, shown)
 
     async def _planned(
         self,
@@ -177,5 +186,5 @@ class Toolbox:
         return answers.of_plan(tool.operation, given.key, plan, shown)
 
     async def _first(self, key: str) -> AnyOutcome | None:
-        """Return the outcome that is stored under *key*, if there is one."""
+        """Return the outcome under *key*, if there is one; raise KeyConflictError if it is another team's."""
         return await self._client.outcome_of(key)

@@ -360,12 +360,12 @@ class Batch(Uncopied):
             )
         if keys is not None:
             chosen = wanted or {*Verdict} - {Verdict.APPLIED}
-            return len(await self.entries.do_again(keys, verdicts=chosen, newest=force))
+            return len(await self.entries.do_again(keys, verdicts=chosen, at_end=force))
         if not wanted:
             raise InvalidRequestError(
                 "retry: nothing is chosen", hint="Pass verdict, failed or keys."
             )
-        return await reopen_all(self.entries, sorted(wanted), newest=force)
+        return await reopen_all(self.entries, sorted(wanted), at_end=force)
 
     async def resolve(
         self,

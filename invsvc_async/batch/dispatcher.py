@@ -53,8 +53,8 @@ whose transaction commits late, may come too late for that.
 - One task, ``feed``, reads and adds; only ``_add`` adds to the engine.
 - Lanes are read in the order of places, and a thing is in one lane.  ``in_turns`` keeps the order of a thing,
   and ``_fetch`` adds the items in that order.
-- ``_take_turns`` adds only the first open entry of a thing (``durable/store/turns.py``), and none that is in
-  the engine or that ``_fetch`` has *yet to add*.  These are open, so nothing behind them is the first.
+- ``_take_turns`` adds only the first open entry of a thing (``durable/store/team_turns``), and none that is
+  in the engine or that ``_fetch`` has *yet to add*.  These are open, so nothing behind them is the first.
 - An entry that was reopened, and is earlier than one in the engine, is passed over by ``LaneReader.items_of``
   until no later one is there, or one has had an effect.  It is then overtaken: it is not sent any more, so it
   may come behind later ones.  It does not wait until all of them have ended, since others may follow without

@@ -23,7 +23,8 @@ from invsvc_async.durable.store.order import (
 from invsvc_async.durable.store.states import last_writes
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.errors import JournalError
-from invsvc_async.reconcile.kinds import is_created, replaces
+from invsvc_async.reconcile.kinds import is_created
+from invsvc_async.writes.line_names import replaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +52,7 @@ class _SentPlaces:
 
     def note(self, thing: str, place: int, intent: Intent) -> None:
         """Note a write to *thing* at *place*, if *intent* may have been sent, and is none of a create."""
-        if not replaces(intent.operation):
+        if not replaces(intent):
             return
         if was_seen_undone(intent):
             return

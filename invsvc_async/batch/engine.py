@@ -32,7 +32,7 @@ from invsvc_async.batch.room import Room, next_change
 from invsvc_async.batch.run_end import RunEnd
 from invsvc_async.batch.run_items import RunItems
 from invsvc_async.batch.verdict_count import VerdictCount
-from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.entry import LostEntryError
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.history import Verdict
 
@@ -262,7 +262,7 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         """End *item* without a verdict; *error* ends the run, unless another process has the lane by now."""
-        if isinstance(error, LostLaneError):
+        if isinstance(error, LostEntryError):
             self.sending.core.writes.forget(item.identity)
         else:
             self.run_end.fail(error)

@@ -14,7 +14,7 @@ from invsvc_async.batch.replaced import with_replacements
 from invsvc_async.batch.result import Result, kept_outcome
 from invsvc_async.durable.records import encoded, flags_of, verdict_and_record
 from invsvc_async.durable.results import Consumer
-from invsvc_async.durable.store.verdicts import note_secret_lost
+from invsvc_async.durable.store.unheard import note_secret_lost
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ async def until_decided(entries: BatchEntries, process: str) -> None:
     """
     now = await entries.input_notes.now()
     pause = _SOON
-    await entries.store.tell(BEAT)  # Those that live show it at once.
+    await entries.store.notify(BEAT)  # Those that live show it at once.
     while await entries.input_notes.is_undecided(now, process):
         await asyncio.sleep(pause)
         pause = min(2 * pause, entries.store.silence / 4)

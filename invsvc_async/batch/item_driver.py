@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 from invsvc_async.batch.item import ItemOptions
+from invsvc_async.reconcile.intent import revised
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run
 from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.recovery import check_scope
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.history import Resumed
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 
@@ -39,19 +41,23 @@ def driver_of(item: Item, sending: Sending) -> AnyDriver:
         anywhere, item.intent, same_mode=sending.same_mode, in_doubt=item.in_doubt
     )
     intent = item.intent
-    spec = spec_of_intent(ItemOptions.of(item, anywhere), intent, item.reader)
+    policy = sending.policy_to_go_on(intent.policy)
+    spec = spec_of_intent(ItemOptions.of(item, anywhere), intent, item.reader, policy)
     begin = None
     if item.in_doubt or intent.newest is False:
-        since = sending.core.clock.now() if item.lane.was_free else None
+        since = sending.core.clock.now() if item.lane.has_ended else None
         begin = partial(
             _taken_up,
             sending.core,
             since,
+            policy,
             # That all later sends are in the journal, too, is not said of a copy.
             journaled=not item.is_perhaps_overtaken,
         )
     elif item.times_put_back and item.entry.thing is not None:
         begin = partial(_begun_again, spec, item.entry.thing, item.intent)
+    if not item.in_doubt:  # nothing of it is judged by the stored settings
+        intent = revised(intent, policy=policy)
     return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
 
 
@@ -88,12 +94,13 @@ def _begun_again(
 def _taken_up(
     core: ClientCore,
     gone_since: float | None,
+    policy: ReconcilePolicy,
     intent: Intent,
     *,
     journaled: bool,
 ) -> Start:
     """
-    Start where an earlier run left *intent*.
+    Start where an earlier run left *intent*, under *policy*.
 
     *journaled*: the journal knows all writes to its thing that were sent later.
 
@@ -104,7 +111,9 @@ def _taken_up(
     latest = core.writes.opened(intent.identity)
     if latest is not None and intent.newest is False:
         core.writes.revise(attrs.evolve(latest, newest=False))
-    start = taken_up(core, intent, journaled=journaled, gone_since=gone_since)
+    start = taken_up(
+        core, intent, policy=policy, journaled=journaled, gone_since=gone_since
+    )
     resumed = cast("Resumed", start.history[0])
     if intent.newest is not None:
         return start

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from invsvc_async.batch.item import Item, ItemOptions
-from invsvc_async.durable.entry import Entry, LostLaneError
+from invsvc_async.durable.entry import Entry, LostEntryError
 from invsvc_async.durable.records import intent_of, verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.writes.recovery import check_scope
@@ -63,7 +63,7 @@ class ItemMaker:
                 raise
             restored = self._sending.restored
             is_of_copy = restored is not None and entry.seq <= restored.through
-            with suppress(LostLaneError):
+            with suppress(LostEntryError):
                 await lane.put(verdict_of_unfit(entry, error, is_of_copy=is_of_copy))
             self._on_unfit()
             return None

@@ -100,7 +100,7 @@ class LaneShare:
             await self._acquire(share)
         self.has_divided = True
         if has_released and self._leases.living > 1:
-            await self._entries.store.tell(BEAT)
+            await self._entries.store.notify(BEAT)
 
     def _mark_leaving(
         self,
@@ -152,7 +152,7 @@ class LaneShare:
         """Return whether another process may have written to the things in the lanes *taken*."""
         if self._leases.living > 1:
             return True
-        if not all(lane.was_free for lane in taken):
+        if not all(lane.has_ended for lane in taken):
             return True
         # A process that was there after this run began, and is gone, may have had the lanes and written. If
         # there were finished writes when the run began, they are looked up anyway.
@@ -172,4 +172,4 @@ class LaneShare:
         if self._leases.living > 1:
             with suppress(JournalError):
                 async with self._entries.store.hurried():
-                    await self._entries.store.tell(BEAT)
+                    await self._entries.store.notify(BEAT)

@@ -11,7 +11,7 @@ from invsvc_async.batch.file_check import Checkpoint, FileWrites, Writes, sound
 from invsvc_async.batch.intake import Asked, Intake, chunks
 from invsvc_async.batch.run_status import TOTAL
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.store.lists import count_open
+from invsvc_async.durable.store.lists import count_unfinished
 from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.restored import close_restored
 from invsvc_async.errors import InvalidRequestError
@@ -154,7 +154,7 @@ class RunInput:
                 # All that is open may wait for the end of the input.
                 return
             if self._dispatcher.leases.living > 1:
-                if await count_open(self._entries.store) < _AHEAD:
+                if await count_unfinished(self._entries.store) < _AHEAD:
                     return
                 await asyncio.sleep(_LOOK)
             elif await set_within(self._dispatcher.news.caught_up, _LOOK):
@@ -186,7 +186,7 @@ class RunInput:
             dispatcher.news.read_again(lanes, min(added.new.values()) - 1)
         of_others = lanes - {*dispatcher.leases.lanes}
         if of_others:
-            await entries.store.tell(*map(str, sorted(of_others)))
+            await entries.store.notify(*map(str, sorted(of_others)))
 
     def _warn_of_lost_secrets(self, new: Iterable[Asked]) -> None:
         """Warn once if *new* writes create webhooks, and nothing keeps their secrets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from invsvc_async.durable.key_names import by_value
 from invsvc_async.durable.records import entry_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.safety import safer_of_both
 from invsvc_async.settings import (
     OnSecret,
     ReconcilePolicy,
@@ -22,11 +24,13 @@ from invsvc_async.settings import (
     check_on_secret,
     check_rate,
 )
-from invsvc_async.writes.line_names import line_of
+from invsvc_async.writes.line_names import thing_of
 from invsvc_async.writes.new_intent import new_tag, tag_of
 from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from invsvc_async.batch.restored import Restored
     from invsvc_async.durable.intents import Commons
     from invsvc_async.reconcile.intent import Intent
@@ -36,6 +40,30 @@ if TYPE_CHECKING:
 
 _MOST_POLICIES = 1000  # remembered
 _encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
+
+
+class _Changed:
+    """Policies that are made of others by *change*: one object of each, so that it is packed once."""
+
+    def __init__(self, change: Callable[[ReconcilePolicy], ReconcilePolicy]) -> None:
+        self._change = change
+        # By the id, because a reader in a policy may have no hash. The first of the pair keeps the policy, so
+        # that its id is not given to another one.
+        self._known: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
+
+    def of(self, policy: ReconcilePolicy) -> ReconcilePolicy:
+        """Return what *policy* is changed to."""
+        known = self._known.get(id(policy))
+        if known is None:
+            if len(self._known) >= _MOST_POLICIES:
+                self._known.clear()
+            known = self._known[id(policy)] = policy, self._change(policy)
+        return known[1]
+
+
+def _that_waits(policy: ReconcilePolicy) -> ReconcilePolicy:
+    """Return *policy*, changed to wait when it is limited."""
+    return attrs.evolve(policy, wait_when_limited=True)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -59,13 +87,14 @@ class Sending:
     restored: Restored | None = None
     options: ClientOptions = attrs.field(init=False)
     core: ClientCore = attrs.field(init=False)
-    _policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = attrs.field(
-        factory=dict, init=False
-    )
+    _waiting: _Changed = attrs.field(init=False)
+    _going_on: _Changed = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.options = options_of(self.client)
         self.core = self.options.core
+        self._waiting = _Changed(_that_waits)
+        self._going_on = _Changed(partial(safer_of_both, own=self.options.reconcile))
         check_count("concurrency", self.concurrency, least=1)
         if self.per_team is not None:
             check_count("per_team", self.per_team, least=1)
@@ -97,25 +126,18 @@ class Sending:
     def as_stored(self, spec: WriteSpec, key: str) -> WriteSpec:
         """Return *spec* under *key*, with a tag where needed, and a policy that waits when limited."""
         tag = spec.tag
-        policy = spec.policy
         if self.tag and spec.lacks_tag:
             tag = tag_of(self.epoch, key) if self.epoch else new_tag()
-        # One object for each, so that it is packed once.
-        if (known := self._policies.get(id(policy))) is None:
-            if len(self._policies) >= _MOST_POLICIES:
-                self._policies.clear()
-            # By the id, because a reader in a policy may have no hash. The first of the pair keeps the
-            # policy, so that its id is not given to another one.
-            known = self._policies[id(policy)] = (
-                policy,
-                attrs.evolve(policy, wait_when_limited=True),
-            )
         return replace(
             spec,
             key=key,
             tag=tag,
-            policy=known[1],
+            policy=self._waiting.of(spec.policy),
         )
+
+    def policy_to_go_on(self, stored: ReconcilePolicy) -> ReconcilePolicy:
+        """Return the policy under which a write is sent whose intent has *stored*."""
+        return self._going_on.of(stored)
 
 
 def _is_limit(most: object) -> bool:
@@ -159,15 +181,13 @@ def new_entry(
     commons: Commons,
     digest: str,
 ) -> Entry:
-    """Return the entry of a write that is to do. A create with a unique tag waits for no other write."""
-    is_alone = spec.kind.creates and is_unique(spec.tag)
-    thing = None if is_alone else line_of(spec.request, spec.team, spec.tag)
+    """Return the entry of a write that is to do."""
     return entry_of(
         State.TO_DO,
         intent,
         commons,
         key=intent.key,
-        thing=thing,
+        thing=thing_of(spec.options.core, spec.request, spec.tag),
         digest=digest,
         noted=spec.noted,
         team=spec.team or "",

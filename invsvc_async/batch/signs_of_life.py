@@ -82,7 +82,7 @@ class SignsOfLife:
         if self._leases.living > 1 and (
             sign.sends > before.sends or sign.hungry > before.hungry
         ):
-            await self._leases.store.tell(BEAT)
+            await self._leases.store.notify(BEAT)
 
     async def repeat(self, then: Callable[[], Awaitable[None]]) -> None:
         """

@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async.durable.store.turns import next_of_teams, teams_after
+from invsvc_async.durable.store.team_turns import next_of_teams, teams_after
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.store.lists import ready_since
 from invsvc_async.durable.store.noted import Chosen
-from invsvc_async.durable.store.verdicts import count_untold
+from invsvc_async.durable.store.unheard import count_untold
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 The completion time of a write, from which pruning a store tells the age of the write.
 
 A database has a clock of its own; a file has none.  Both it and the wall clock of a process may be days off,
-and may be set right later.  So either counts only within the bounds that the service's answers set.
+and may be set right later.  So the time in a file is kept within the bounds that the service's answers set,
+and that of a database counts unless it is below them.
 """
 
 from __future__ import annotations

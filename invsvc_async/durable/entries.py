@@ -118,12 +118,12 @@ class Entries:
         Raises:
             JournalError: The application's file cannot be used.
         """
-        await self.store.hear(woken)
+        await self.store.listen(woken)
 
     async def not_done(self, limit: int) -> list[Entry]:
         """Return the first entries that are not done."""
         if not self.lanes:  # each process has one of its own
-            return await lists.first_open(self.store, limit)
+            return await lists.first_unfinished(self.store, limit)
         found = await self.store.open_in(
             dict.fromkeys(range(1, self.lanes + 1), 0), (), limit
         )
@@ -183,21 +183,21 @@ class Entries:
         keys: Iterable[str],
         *,
         verdicts: Collection[str] = NOT_APPLIED,
-        newest: bool = False,
+        at_end: bool = False,
     ) -> list[str]:
         """
         Reopen entries that are done and not applied, with one of *verdicts*; return their keys.
 
-        One with the verdict UNKNOWN keeps its sends, and is settled first. With *newest*, they come after all
+        One with the verdict UNKNOWN keeps its sends, and is settled first. With *at_end*, they come after all
         others, in the order that they have.
         """
         again: list[str] = []
         found = await in_order(self.store, sorted({*keys}))
         for some in slices([key for _, key in found], _AT_ONCE):
-            script = partial(self._reopen, some, [*verdicts], {}, newest=newest)
+            script = partial(self._reopen, some, [*verdicts], {}, at_end=at_end)
             reopened = await self.store.run(script)
             again += [each.key for each in reopened]
-            await self.store.tell(*{str(each.lane) for each in reopened})
+            await self.store.notify(*{str(each.lane) for each in reopened})
         return sorted(again)
 
     async def drop(self, key: str, *, seen: Entry | None = None) -> bool:
@@ -220,7 +220,7 @@ class Entries:
             return False
         lane = dropped.lane
         if lane is not None:  # what waited for it may be sent now
-            await self.store.tell(str(lane), str(aside_of(lane)))
+            await self.store.notify(str(lane), str(aside_of(lane)))
         return True
 
     async def ago(self, seconds: float) -> int:
@@ -381,7 +381,7 @@ async def reopen_all(
     entries: Entries,
     verdicts: Collection[Verdict],
     *,
-    newest: bool,
+    at_end: bool,
 ) -> int:
     """
     Reopen all *entries* with one of *verdicts*, which is not APPLIED; return how many.
@@ -392,10 +392,10 @@ async def reopen_all(
     chosen = [*map(str, verdicts)]
     count = 0
     parts = _with_verdicts(entries.store, chosen)
-    if newest:
+    if at_end:
         # All are read first: the order of their places is not that of their numbers.
         keys = [key async for part in parts for key in part]
-        return len(await entries.do_again(keys, verdicts=chosen, newest=True))
+        return len(await entries.do_again(keys, verdicts=chosen, at_end=True))
     async for part in parts:
         count += len(await entries.do_again(part, verdicts=chosen))
     return count

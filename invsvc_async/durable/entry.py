@@ -1,4 +1,4 @@
-"""An entry of a journal: the key of a write, its intent, and its progress."""
+"""An entry of a store: the key of a write, its intent, and its progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Cell
 
 
-ANSWERED = "="  # before the id of a claim if an answer contained it; other claims may come from a match
+# A *claim* in an entry is not that of a key: it is the id of the webhook that an untagged create has made.
+ANSWERED = "="  # before that id if an answer contained it; others may come from a match
 
 # The columns of an entry, in the order of `entry_in`.
 ENTRY: Final = (
@@ -67,9 +68,10 @@ class VerdictAt(NamedTuple):
 # two are made for each write, and attrs classes are slower
 class Entry(msgspec.Struct, kw_only=True):
     """
-    One row of a journal.
+    One row of a store.
 
-    - ``place``: its place in the order of the writes to one thing; that of its arrival, unless it was forced.
+    - ``place``: its place in the order of the writes to one thing (``store/order``): that of its arrival, or
+      a later one. 0 without a key of the user's own.
     - ``lane``: the part of the store that it is in.
     - ``thing``: what it writes to, if others may not be sent meanwhile.
     - ``digest``: of the request, by which a changed input is recognised.
@@ -143,9 +145,13 @@ def unreadable(key: object, why: object) -> JournalError:
     )
 
 
-class LostLaneError(JournalError):
-    """Another process has taken over the lane of an entry; this process must send nothing for the entry."""
+class LostEntryError(JournalError):
+    """
+    An entry is no longer this process's, which must send nothing for it.
+
+    Another process has taken its lane, or the entry was dropped, finished or reopened.
+    """
 
 
-class AnotherInDoubtError(JournalError):
+class AnotherIsHeldError(JournalError):
     """Another create of the thing, which may have been sent, has to end before this one can be acquired."""

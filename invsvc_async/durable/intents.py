@@ -25,7 +25,7 @@ from invsvc_async.codec import envelope
 from invsvc_async.durable.entry import Entry, unreadable
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.reconcile import json_form
-from invsvc_async.reconcile.intent import Intent, Sent, SentEnd
+from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
 if TYPE_CHECKING:
@@ -172,6 +172,20 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise unreadable(key, error) from error
     return intent
+
+
+def scope_in(key: str, common: int, commons: Commons) -> Scope:
+    """
+    Return the scope in the *common* part of the intent of *key*, which does not have the credential.
+
+    Raises:
+        JournalError: It is damaged, or of a newer version.
+    """
+    try:
+        scope, _, _ = commons.parts_of(common)
+        return json_form.structured(scope, Scope, "a scope")
+    except (InvsvcError, KeyError) as error:
+        raise unreadable(key, error) from error
 
 
 def as_new(intent: Intent, sent: tuple[Sent, ...] = ()) -> Intent:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entry import LostEntryError, State
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.journal_life import JournalLife
 from invsvc_async.durable.keys import Keys
@@ -33,8 +33,7 @@ from invsvc_async.durable.store.states import Left
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import NO_EFFECT
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.reconcile.kinds import replaces
-from invsvc_async.writes.starting import line_of_intent
+from invsvc_async.writes.line_names import replaced_by
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -135,8 +134,9 @@ class ClientJournal:
             )
         try:
             return await self._sending(intent)
-        except LostLaneError as error:
-            if intent.identity in self._writes:
+        except LostEntryError as error:
+            write = self._writes.get(intent.identity)
+            if write is not None and write.is_stored:
                 why = (
                     "this process gave no sign of life for too long, and another one finds out "
                     "what became of this write."
@@ -179,10 +179,10 @@ class ClientJournal:
                         self._store.commons,
                         write.sent,
                         key=identity,
-                        thing=_replaced_by(intent),
+                        thing=self._replaced_by(intent),
                     )
                 )
-            except LostLaneError:
+            except LostEntryError:
                 lost = write.lane
                 # Of a new one, nothing was stored in this lane, so that only the lane may belong to another
                 # process.  Has that one the entry, too, then the next attempt is refused as well.
@@ -193,6 +193,7 @@ class ClientJournal:
                         del self._writes[identity]
                     raise
             else:
+                write.is_stored = True
                 return write.lane.until
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
@@ -240,7 +241,7 @@ class ClientJournal:
         try:
             # It is done once its entry is queued to be stored, and not before: `shelved` does nothing for a
             # write that is done, and one whose entry was not queued has to be shelved.
-            storing = write.lane.put(entry, _left_by(outcome) if is_done else None)
+            storing = write.lane.put(entry, self._left_by(outcome) if is_done else None)
             write.sent = None
             write.done = is_done
             await storing
@@ -365,15 +366,20 @@ class ClientJournal:
             self._writes[entry.key].done = True
             yield outcome
 
+    # --- the things that writes change
 
-def _replaced_by(intent: Intent) -> str | None:
-    """Return the thing that the write of *intent* replaces, as writes under keys name it."""
-    return line_of_intent(intent) if replaces(intent.operation) else None
+    def _replaced_by(self, intent: Intent) -> str | None:
+        """Return the thing that the write of *intent* replaces, as writes under keys name it."""
+        core = self.life.core
+        if core is None:  # without a client, there are no keys
+            return None
+        return replaced_by(core, intent)
 
-
-def _left_by(outcome: AnyOutcome) -> Left | None:
-    """Return the thing that a write has changed, perhaps, without a state."""
-    thing = _replaced_by(outcome.started_as)
-    if thing is None or outcome.verdict in NO_EFFECT:
-        return None
-    return Left(thing)
+    def _left_by(self, outcome: AnyOutcome) -> Left | None:
+        """Return the thing that a write has changed, perhaps, without a state."""
+        if outcome.verdict in NO_EFFECT:
+            return None
+        thing = self._replaced_by(outcome.started_as)
+        if thing is None:
+            return None
+        return Left(thing)

@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from invsvc_async.concurrency.cancellation import settle
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entry import LostEntryError, State
 from invsvc_async.durable.run_ends import TO_END, RunEnds
 from invsvc_async.durable.run_waits import RunWaits
 from invsvc_async.durable.store import claims as in_store
 from invsvc_async.durable.store.claims import Claimed, Taken, ToClaim
 from invsvc_async.durable.store.conditions import FREED
-from invsvc_async.durable.store.lanes import lost_lane
+from invsvc_async.durable.store.lanes import lost_entry
 from invsvc_async.durable.store.order import begin as begin_in_store
 from invsvc_async.errors import JournalError
 
@@ -74,7 +74,7 @@ class Claims:
         If it is inserted, *run* knows that even if it is cancelled now.
 
         Raises:
-            LostLaneError: The lane belongs to another process.
+            LostEntryError: The lane belongs to another process.
             JournalError: The journal cannot be used.
         """
         while True:
@@ -95,7 +95,7 @@ class Claims:
             # It was inserted by somebody else while the statement ran; or the lane is lost.
             if not await in_store.is_owned(self.store, run.lane):
                 run.lane.doubt()
-                raise lost_lane()
+                raise lost_entry()
 
     async def _claim_all(self) -> None:
         while self._asked:
@@ -169,8 +169,8 @@ class Claims:
         Move *entry* to *lane*; return ``None`` if a living process has the entry, or has changed it.
 
         Raises:
-            LostLaneError: The lane belongs to another process.
-            AnotherInDoubtError: See ``store/order``.
+            LostEntryError: The lane belongs to another process.
+            AnotherIsHeldError: See ``store/order``.
         """
         is_there_already = entry.lane == lane.number
         if is_there_already:  # by an earlier try, of which only the reply was lost
@@ -185,7 +185,7 @@ class Claims:
         No run here has the entry, so none has to wait for a move that is cancelled.
 
         Raises:
-            LostLaneError: *lane*, of this process, belongs to another one.
+            LostEntryError: *lane*, of this process, belongs to another one.
         """
         freeing = in_store.take(self.store, entry, lane, FREED)
         return await _doubting(lane, freeing) is not None
@@ -200,8 +200,8 @@ class Claims:
         Reopen *entry*, which is done, in *lane*; return ``False`` if it has changed since.
 
         Raises:
-            LostLaneError: The lane belongs to another process.
-            AnotherInDoubtError: See ``store/order``.
+            LostEntryError: The lane belongs to another process.
+            AnotherIsHeldError: See ``store/order``.
         """
         reopening = in_store.reopen_seen(self.store, entry, state, lane)
         return await self._in_lane(lane, entry.key, reopening)
@@ -209,12 +209,12 @@ class Claims:
     async def note_who_returns(self, run: KeyedRun) -> None:
         """Note which process returns the secret of a new webhook."""
         if run.secret_by is not None:
-            await in_store.note_taker(self.store, run.seq, run.secret_by)
+            await in_store.note_teller(self.store, run.seq, run.secret_by)
 
     async def note_returned(self, seq: int) -> None:
         """Note that a secret was returned; if the note cannot be stored, later runs call the secret lost."""
         with suppress(JournalError):
-            await in_store.note_heard(self.store, seq)
+            await in_store.note_returned(self.store, seq)
 
     async def note_anew(self, run: KeyedRun, entry: Entry, *, is_moved: bool) -> int:
         """
@@ -223,7 +223,7 @@ class Claims:
         If it *is_moved* to another thing, who waits for it to change the one before looks again.
 
         Raises:
-            LostLaneError: Another process has it.
+            LostEntryError: Another process has it.
             JournalError: The journal cannot be used.
         """
         noting = in_store.note_anew(self.store, entry, run.lane, is_moved=is_moved)
@@ -237,11 +237,11 @@ class Claims:
         Store *entry* as being sent if the turn of *run* has come.
 
         Raises:
-            LostLaneError: Another process has it.
+            LostEntryError: Another process has it.
             JournalError: The journal cannot be used.
         """
         beginning = begin_in_store(
-            self.store, entry, run.lane, run.passed, run.waits_for
+            self.store, entry, run.lane, run.beside, run.waits_for
         )
         return await self._in_lane(run.lane, run.name, beginning)
 
@@ -263,7 +263,7 @@ async def _doubting(lane: Lane, act: Awaitable[T]) -> T:
     """Await *act*; doubt *lane* if another process has taken it over."""
     try:
         return await act
-    except LostLaneError:
+    except LostEntryError:
         lane.doubt()
         raise
 

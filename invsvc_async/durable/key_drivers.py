@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.entry import LostEntryError
 from invsvc_async.durable.intents import as_new
 from invsvc_async.durable.keyed_run import KeyedRun, KeyTakenError, NotNext
 from invsvc_async.reconcile.enums import Verdict
@@ -65,7 +65,7 @@ async def drive(run: KeyedRun, driver: Driver[Any]) -> Driver[Any] | Seen | NotN
     except KeyTakenError as error:
         driver.take_back()
         return error.why
-    except LostLaneError:  # whoever has it settles it
+    except LostEntryError:  # whoever has it settles it
         run.options.core.writes.forget(driver.intent.identity)
         raise
     if run.outcome is None:  # it is that of another run in this client

@@ -39,8 +39,10 @@ class Namespaces:
     """
     The namespaces of the keys in *store*: *named* by its address, or one for each base URL and team.
 
-    Such a one belongs to the credential that began it, because another one may be of another data mode, where
-    a write that was made would seem absent.  *same_mode* is the word of a person that it is not.
+    All base URLs and teams share the keys of a named one, and each key is of one of them: see ``key_scopes``.
+
+    One without a name belongs to the credential that began it, because another one may be of another data
+    mode, where a write that was made would seem absent.  *same_mode* is the word of a person that it is not.
 
     Where its token says of which team the credential is, writes with and without the name of that team have
     one namespace.  An older version of the package gave them two: then each key stays where it is, and new
@@ -278,20 +280,53 @@ _OF_NOTHING: Final = blake2b(digest_size=8)
 _OF_NO_THING: Final = _digest([None, None, {}, {}])
 
 
-class Conflict(NamedTuple):
-    """The key has another write, which differs in these *fields*."""
+_A_KEY_OF_ITS_OWN: Final = (
+    "All teams and base URLs share the keys of a named namespace: put the team into the key, or use a "
+    "namespace for each."
+)
 
-    fields: tuple[str, ...]
+
+class Elsewhere(NamedTuple):
+    """
+    A stored write belongs elsewhere than the one that is asked for.
+
+    *differs* names what differs, *asked_by* is the client that may ask for the stored one, and *advice* is
+    for a run of the other one.
+    """
+
+    differs: str
+    asked_by: str
+    advice: str = _A_KEY_OF_ITS_OWN
 
 
-def conflict_of(
+def check_same(
     spec: WriteSpec,
     stored: str,
     mine: str,
-) -> Conflict | None:
-    """Return how *spec*, with the digests *mine*, differs from the write whose digests are *stored*."""
+    elsewhere: Elsewhere | None,
+) -> None:
+    """
+    Raise KeyConflictError unless *spec*, with the digests *mine*, is the write whose digests are *stored*.
+
+    It is not if that one belongs *elsewhere*, whatever of it has to match.
+    """
+    differing = _differing(spec, stored, mine)
+    advice = "Give this write a key of its own."
+    if elsewhere is not None:
+        differing = [elsewhere.differs, *differing]
+        advice = elsewhere.advice
+    if differing:
+        raise KeyConflictError(
+            f"key: {spec.key!r} has another write in the journal, with another {', '.join(differing)}",
+            operation=spec.operation.name,
+            hint=f"Nothing was sent. {advice}",
+        )
+
+
+def _differing(spec: WriteSpec, stored: str, mine: str) -> list[str]:
+    """Return the names of the parts in which two digests differ, but for parts that need not match."""
     if stored == mine:
-        return None
+        return []
     theirs = _decode(stored)
     ours = _decode(mine)
     differing = sorted(
@@ -299,13 +334,4 @@ def conflict_of(
     )
     if spec.match == "operation":
         differing = [name for name in differing if not name.startswith(("body", "tag"))]
-    return Conflict((*differing,)) if differing else None
-
-
-def conflict_error(spec: WriteSpec, conflict: Conflict) -> KeyConflictError:
-    """Return the error for *spec*, whose key has another write."""
-    return KeyConflictError(
-        f"key: {spec.key!r} has another write in the journal, with another {', '.join(conflict.fields)}",
-        operation=spec.operation.name,
-        hint="Nothing was sent. Give this write a key of its own.",
-    )
+    return differing

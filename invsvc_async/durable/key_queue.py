@@ -13,11 +13,12 @@ nobody has it, it may have been sent       settles it by reads; if it may not re
 A later write may be stored as being sent, and be cancelled before it leaves.  So a run looks for a moment
 whether it stays so, before it counts itself as overtaken by it.
 
-A create that may have been sent is acquired in its turn (``in_turn``): it waits for another create of the URL
-only if a process has that one, and it may have been sent, too.
+A create that may have been sent is acquired in its turn (``in_turn``).  Before that, other creates of the URL
+that may have been sent are waited for if a process has them, and settled by reads if nobody has them.
 
-Then ``store/order`` decides whether the write is sent, in ``begin``.  A later one that is run alone need not
-wait for earlier ones that nobody runs; those are overtaken once it is sent.
+Then ``store/order`` decides whether the write is sent, in ``begin``, which finds what has changed since: then
+the run waits once more.  A later one that is run alone need not wait for earlier ones that nobody runs; those
+are overtaken once it is sent.
 """
 
 from __future__ import annotations
@@ -26,19 +27,26 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from invsvc_async.durable.entry import AnotherInDoubtError
+from invsvc_async.durable.entry import AnotherIsHeldError
 from invsvc_async.durable.last_writes import close_line, learn, take_claims
 from invsvc_async.durable.store.claims import Abandoned, Finished, Held
 from invsvc_async.durable.store.conditions import ENDED, FREED
-from invsvc_async.durable.store.order import ahead_of, entries_at, unknown_beside
+from invsvc_async.durable.store.order import (
+    WritesBeside,
+    ahead_of,
+    entries_at,
+    in_doubt_of,
+    things_in_doubt,
+    unknown_beside,
+)
 from invsvc_async.durable.store.states import Left
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.storage.dialect import MOST, slices
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.entry import Entry, VerdictAt
     from invsvc_async.durable.journal_life import JournalLife
     from invsvc_async.durable.key_claims import Claims
     from invsvc_async.durable.key_runs import KeyRuns
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.left_keys import LeftKeys
     from invsvc_async.durable.store.order import Ahead
     from invsvc_async.durable.stored_keys import StoredKeys
+    from invsvc_async.transport.client_core import ClientOptions
 
 
 T = TypeVar("T")
@@ -79,13 +88,16 @@ class Queue:
         """
         Wait until the earlier writes to the thing of *run* are done, or are passed over.
 
-        Afterwards the run knows whether a later write was sent.  Its client knows what the last write left,
-        and, for a create, which webhooks are those of other creates.
+        Afterwards the run knows whether a later write was sent, and what it has found ``beside`` its own, as
+        ``begin`` compares it.  Its client knows what the last write left, and, for a create, which webhooks
+        are those of other creates.
         """
         assert run.thing is not None
         clock = run.options.core.clock
         begun = clock.now()
+        run.beside = WritesBeside()
         ahead = await self._until_none_ahead(run, run.thing)
+        run.beside = run.beside._replace(last=ahead.last)
         run.overtaken = ahead.is_overtaken
         if run.creates:
             await take_claims(run.options.core.writes, self._store, [run.thing])
@@ -93,7 +105,11 @@ class Queue:
             left = Left(run.thing, ahead.team, ahead.state, ahead.stamp)
             learn(run.options, [left])
         if ahead.has_unknown:
-            await self._claims.waits.while_open(self._close_lines(run, run.thing))
+            verdicts = await unknown_beside(self._store, run.thing, run.seq)
+            run.beside = run.beside._replace(unknown=verdicts)
+            await self._claims.waits.while_open(
+                self._close_lines(verdicts, run.options)
+            )
         run.waited += clock.now() - begun
 
     def leave_thing(self, run: KeyedRun) -> None:
@@ -104,7 +120,7 @@ class Queue:
         """Return the result of *acquire*, which acquires a create that may have been sent, in its turn."""
         while True:
             await self.wait(run)
-            with suppress(AnotherInDoubtError):
+            with suppress(AnotherIsHeldError):
                 return await acquire()
             await self._claims.waits.while_open(asyncio.sleep(_LOOK))
 
@@ -125,16 +141,26 @@ class Queue:
             if await self._is_passed(run, ahead, ahead.key, until):
                 after = ahead.place
 
-    async def _close_lines(self, run: KeyedRun, thing: str) -> None:
-        """Close the line of *thing* as long as UNKNOWN writes to it may have an effect."""
-        not_closed_yet = self._unknown.fresh(
-            await unknown_beside(self._store, thing, run.seq),
-            run.options.core.clock.now(),
-        )
+    async def things_in_doubt(self) -> set[str]:
+        """Return the things of writes in doubt, but for those of other living processes."""
+        lane = await self._life.own_lane()
+        return await things_in_doubt(self._store, lane.number)
+
+    async def close_line(self, thing: str, options: ClientOptions) -> None:
+        """Close the line of *thing* as long as writes in doubt may have an effect."""
+        lane = await self._life.own_lane()
+        verdicts = await in_doubt_of(self._store, thing, lane.number)
+        await self._claims.waits.while_open(self._close_lines(verdicts, options))
+
+    async def _close_lines(
+        self, verdicts: Sequence[VerdictAt], options: ClientOptions
+    ) -> None:
+        """Close the lines of writes in doubt, with these *verdicts*, as long as they may have an effect."""
+        not_closed_yet = self._unknown.fresh(verdicts, options.core.clock.now())
         for some in slices(not_closed_yet, MOST):
-            unknown = await entries_at(self._store, some)
+            entries = await entries_at(self._store, some)
             await self._unknown.close_lines(
-                unknown, run.options, since=self._life.alone_since
+                entries, options, since=self._life.alone_since
             )
 
     async def _is_passed(
@@ -150,17 +176,20 @@ class Queue:
         Afterwards it is looked at again.
         """
         found = await self._claims.look(key, run.lane.token)
-        if found is None or isinstance(found, Finished):
-            return False
-        if self._runs.has(key):
-            is_acquired = isinstance(found, Held) or found.entry.lane == run.lane.number
-            if run.in_doubt and not is_acquired:
-                return True  # it waits as this one does; whoever acquires its entry first goes first
-            await self._runs.until_end(key)
-            return False
+        if found is None or not _is_at(found.entry, run.thing, ahead.place):
+            return False  # it was forgotten, or done anew to another thing
         match found:
+            case Finished():
+                return False
             case Held():
+                # A run of it here may wait for what this one has, so this one waits for the entry alone.
                 await self._claims.waits.wait(found)
+                return False
+            case Abandoned(entry=entry) if self._runs.has(key):
+                is_acquired = entry.lane == run.lane.number
+                if run.in_doubt and not is_acquired:
+                    return True  # it waits as this one does; whoever acquires its entry first goes first
+                await self._runs.until_end(key)
                 return False
             case Abandoned(sent=False):
                 return await self._is_passed_unsent(run, ahead, found.entry, until)
@@ -179,7 +208,9 @@ class Queue:
         # windows.  `begin` is told not to wait for it.
         intent = await self._stored.intent_in(entry)
         close_line(run.options.core, entry.thing or "", intent, sender_gone=False)
-        run.passed.append(entry.seq)
+        run.beside = run.beside._replace(
+            passed=(*run.beside.passed, entry.intent or "")
+        )
         return True
 
     async def _is_passed_unsent(
@@ -208,3 +239,8 @@ class Queue:
         if entry.lane in (FREED, ENDED):
             return True
         return await self._claims.free(entry, run.lane)
+
+
+def _is_at(entry: Entry, thing: str | None, place: int) -> bool:
+    """Return whether *entry* is of a write to *thing*, at *place* in the order of that."""
+    return (entry.thing, entry.place) == (thing, place)

@@ -5,8 +5,9 @@ Keys of one thing are claimed in the order in which their runs have started, wha
 up before: the namespace of its key, or a token.
 
 A write without a key has a place there, too.  Its first send overtakes all keys that are claimed by then
-(``PUT_BY_KEY`` of ``entry_sql``).  So it waits for the ends of the keyed runs that have started before it,
-and those that start after it claim their keys once it has ended.
+(``PUT_UNKEYED`` of ``entry_sql``).  So it waits for the ends of the keyed runs that have started before it,
+and those that start after it claim their keys once it has ended.  They do not wait for that once their keys
+have entries, since a run that has started before may wait for those.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class KeyStart:
     thing: str
     number: int  # in the order of starts
     is_keyed: bool = True
-    # done once this start is the first; None: nobody waits for that
+    is_found: bool = False  # another run has found an entry of its key since it looked
+    # done once this start is the first, or is found; None: nobody waits for that
     is_first: asyncio.Future[None] | None = None
     # done once the run has ended; None: nobody waits for that
     is_over: asyncio.Future[None] | None = None
@@ -40,8 +42,18 @@ class KeyStart:
         self.order.leave(self)
 
     def come_back(self) -> None:
-        """Return to the old place among the starts: the run claims the key after all."""
+        """Return to the old place among the starts, if it has left: the run claims the key after all."""
         self.order.come_back(self)
+
+    def find(self) -> None:
+        """Note that the key has an entry: the run looks for that, and does not wait to be the first."""
+        self.is_found = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the run, if it waits to be the first."""
+        if self.is_first is not None and not self.is_first.done():
+            self.is_first.set_result(None)
 
     def end(self) -> None:
         """Leave, because the run has ended. Further calls do nothing."""
@@ -72,6 +84,8 @@ class StartOrder:
     def come_back(self, start: KeyStart) -> None:
         """Insert *start* again, before all later starts."""
         starts = self._starts.setdefault(start.thing, deque())
+        if start in starts:
+            return
         earlier = sum(each.number < start.number for each in starts)
         starts.insert(earlier, start)
 
@@ -83,11 +97,11 @@ class StartOrder:
         )
 
     async def until_first(self, start: KeyStart) -> None:
-        """Wait until *start* is the first of its thing, unless *start* has left."""
+        """Wait until *start* is the first of its thing, or *is_found*, unless *start* has left."""
         starts = self._starts.get(start.thing)
         if starts is None or start not in starts:
             return
-        if starts[0] is start:
+        if starts[0] is start or start.is_found:
             return
         start.is_first = asyncio.get_running_loop().create_future()
         await start.is_first
@@ -111,9 +125,7 @@ class StartOrder:
         if not starts:
             del self._starts[start.thing]
             return
-        waiting = starts[0].is_first
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        starts[0].wake()
 
     def end(self, start: KeyStart) -> None:
         """Note that the run of *start* has ended."""

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.intents import without_effect
 from invsvc_async.durable.key_drivers import (
     drive,
@@ -44,7 +44,7 @@ from invsvc_async.durable.key_drivers import (
     overtaken_driver,
     replay,
 )
-from invsvc_async.durable.key_names import conflict_error, conflict_of, digests_of
+from invsvc_async.durable.key_names import check_same, digests_of
 from invsvc_async.durable.keyed_run import KeyedRun, NotNext, changed_by
 from invsvc_async.durable.store.claims import (
     Abandoned,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.key_names import Doubts
     from invsvc_async.durable.key_queue import Queue
     from invsvc_async.durable.key_runs import RunsOfKey
+    from invsvc_async.durable.key_scopes import KeyScopes
     from invsvc_async.durable.key_starts import KeyStart, StartOrder
     from invsvc_async.durable.store.claims import Seen
     from invsvc_async.durable.stored_keys import StoredKeys
@@ -88,7 +89,8 @@ class KeySteps:
     The steps of the runs of keys in one journal.
 
     They use what these runs share: the *claims* of keys, the order of *starts*, the *queue* for each thing,
-    the writes that are *stored*, and the *doubts* about a journal that was put back from a copy.
+    the writes that are *stored* and their *scopes*, and the *doubts* about a journal that was put back from a
+    copy.
     """
 
     life: JournalLife
@@ -96,6 +98,7 @@ class KeySteps:
     starts: StartOrder
     queue: Queue
     stored: StoredKeys
+    scopes: KeyScopes
     doubts: Doubts
 
     async def by_entry(
@@ -122,6 +125,7 @@ class KeySteps:
             lane = await self.life.own_lane()
             run = KeyedRun.of(spec, thing, self.claims, lane, name, digest, called)
             run.start = start
+            has_met_another = _is_of_living(seen)  # if it has to be looked at again
             try:
                 if seen is None and not awaited:  # by far the most
                     step = await self._claim_and_send(run, spec)
@@ -129,9 +133,11 @@ class KeySteps:
                     if seen is None:
                         raise _forgotten(spec, may_have_arrived=may_have_arrived)
                     step = await self._step(run, spec, seen, awaited=awaited)
-            except LostLaneError:
+            except LostEntryError:
                 run.lose_entry()
                 step = None
+                # What the run had acquired is another one's now, which does the same write beside this one.
+                has_met_another = bool(run.seq)
             finally:
                 run.let_go()
             may_have_arrived = may_have_arrived or run.may_have_arrived
@@ -139,7 +145,7 @@ class KeySteps:
                 runs.digest = run.digest
                 return step
             if step is None:
-                awaited = awaited or _has_met_another(run, seen)
+                awaited = awaited or has_met_another
                 step = await self._look(spec, name)
             seen = step
 
@@ -159,7 +165,7 @@ class KeySteps:
         """
         # What is claimed is the entry that is there, so the next start for the thing may claim its own.
         run.let_next_start()
-        _check_entry(run, spec, seen.entry)
+        await self._check_entry(run, spec, seen.entry)
         match seen:
             case Finished() as done if awaited or done.entry.verdict in _FINAL:
                 return replay(spec, await self.stored.outcome_of(done))
@@ -170,6 +176,22 @@ class KeySteps:
                 return None
             case Abandoned(entry=entry):
                 return await self._take_and_run(run, spec, entry)
+
+    async def _check_entry(
+        self,
+        run: KeyedRun,
+        spec: WriteSpec,
+        entry: Entry,
+    ) -> None:
+        """
+        Raise KeyConflictError if *entry* is not of the write of *spec*; else *run* has the entry's digest.
+
+        What is resumed is known by its identity, and has got a tag in its body since.
+        """
+        if spec.resumes is None:
+            elsewhere = await self.scopes.elsewhere(entry, spec.team)
+            check_same(spec, entry.digest, run.digest, elsewhere)
+        run.digest = entry.digest
 
     async def _look(self, spec: WriteSpec, name: str) -> Seen | None:
         """Return the entry of a key; raise ConfigurationError if it lacks the write that *spec* resumes."""
@@ -199,12 +221,9 @@ class KeySteps:
         """
         has_all = not (await self.doubts.mark()).is_open
         if run.start is not None:
-            if self.starts.has_unkeyed_before(run.start):
-                # That one may wait for a run which waits for this entry, if it is there.
-                seen = await self._look(spec, run.name)
-                if seen is not None:
-                    return seen
-            await self.claims.waits.while_open(self.starts.until_first(run.start))
+            seen = await self._until_first(run, spec, run.start)
+            if seen is not None:
+                return seen
         run.options.check_start()
         # A later create of the same URL may be under way, so an untagged create waits in any case.
         may_be_next = run.thing is None or not run.creates
@@ -217,6 +236,27 @@ class KeySteps:
                 await self._wait_for_earlier(run)
         return await self._send_first(run, spec)
 
+    async def _until_first(
+        self, run: KeyedRun, spec: WriteSpec, start: KeyStart
+    ) -> Seen | None:
+        """
+        Wait until *start*, of *run*, is the first of its thing; return the entry if the key gets one.
+
+        A write without a key may have started before.  It waits for the ends of keyed runs that started
+        before itself, and one of these may wait for the run of this key, if another process has made an entry
+        for the key.  So this run goes on with the entry then, instead of waiting for the first two.
+        """
+        start.come_back()
+        while True:
+            start.is_found = False
+            if self.starts.has_unkeyed_before(start):
+                seen = await self._look(spec, run.name)
+                if seen is not None:
+                    return seen
+            await self.claims.waits.while_open(self.starts.until_first(start))
+            if not start.is_found:
+                return None
+
     async def _reopen_and_run(
         self,
         run: KeyedRun,
@@ -224,17 +264,10 @@ class KeySteps:
         entry: Entry,
     ) -> Driver[Any] | Seen | None:
         """Do a write anew without effect, or settle an UNKNOWN one; return ``None`` if another run does."""
-        run.own(entry)
         is_unknown = entry.verdict == Verdict.UNKNOWN
         state = State.SENDING if is_unknown else State.TO_DO
         reopen = partial(self.claims.reopen, entry, state, run.lane)
-        try:
-            is_reopened = await self._acquire(run, state, reopen)
-        except LostLaneError:  # nobody else has run it
-            run.disown()
-            raise
-        if not is_reopened:
-            run.disown()
+        if not await self._acquire(run, entry, state, reopen):
             return None
         return await self._go_on(
             run, spec, replace(entry, state=state), sender_gone=False
@@ -247,26 +280,40 @@ class KeySteps:
         entry: Entry,
     ) -> Driver[Any] | Seen | None:
         """Go on with an entry that nobody has; return ``None`` if another run has taken it."""
-        run.own(entry)
         take = partial(self.claims.take, entry, run.lane)
-        taken = await self._acquire(run, entry.state, take)
+        taken = await self._acquire(run, entry, entry.state, take)
         if taken is None:
-            run.disown()
             return None
         return await self._go_on(run, spec, entry, sender_gone=taken.is_gone)
 
     async def _acquire(
         self,
         run: KeyedRun,
+        entry: Entry,
         state: State,
         acquire: Callable[[], Awaitable[T]],
     ) -> T:
-        """Return the result of *acquire*, which moves an entry in *state* to the lane of *run*."""
+        """
+        Return the result of *acquire*, which moves *entry* to the lane of *run*, in *state*.
+
+        It is false if another run has changed the entry.
+
+        Raises:
+            LostEntryError: The lane belongs to another process.
+        """
+        run.own(entry)
         run.in_doubt = run.creates and state is State.SENDING and run.thing is not None
-        if not run.in_doubt:
-            return await acquire()
-        acquired = await self.queue.in_turn(run, acquire)
-        run.is_next = True  # no other one is sent before it ends
+        try:
+            if run.in_doubt:
+                acquired = await self.queue.in_turn(run, acquire)
+                run.is_next = True  # `begin` need not be asked: no other one is sent before it ends
+            else:
+                acquired = await acquire()
+        except LostEntryError:
+            run.disown()
+            raise
+        if not acquired:
+            run.disown()
         return acquired
 
     async def _go_on(
@@ -370,23 +417,6 @@ class KeySteps:
             await run.note_anew(intent_anew(run, spec), digest, run.thing)
 
 
-def _check_entry(
-    run: KeyedRun,
-    spec: WriteSpec,
-    entry: Entry,
-) -> None:
-    """
-    Raise KeyConflictError if *entry* is not of the write of *spec*; else *run* has the entry's digest.
-
-    What is resumed is not compared by its body, which has got a tag since.
-    """
-    if spec.resumes is None:
-        conflict = conflict_of(spec, entry.digest, run.digest)
-        if conflict is not None:
-            raise conflict_error(spec, conflict)
-    run.digest = entry.digest
-
-
 def _forgotten(spec: WriteSpec, *, may_have_arrived: bool) -> JournalError:
     """Return the error for a key that was forgotten while the verdict of its write was awaited."""
     told = "Nothing was sent now."
@@ -398,16 +428,6 @@ def _forgotten(spec: WriteSpec, *, may_have_arrived: bool) -> JournalError:
     return JournalError(
         f"key {spec.key!r}: it was forgotten while its verdict was awaited. {told}"
     )
-
-
-def _has_met_another(run: KeyedRun, seen: Seen | None) -> bool:
-    """
-    Return whether another run did the same write beside *run*, and so has the verdict to return.
-
-    Either it has taken the entry that *run* had; or a living process had the entry that was *seen*.
-    """
-    has_lost_entry = bool(run.seq)
-    return has_lost_entry or _is_of_living(seen)
 
 
 def _is_of_living(seen: Seen | None) -> bool:

@@ -16,18 +16,17 @@ from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.done_at import done_at
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.last_writes import claim_by, left_by
 from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.store.claims import Claimed, Seen
 from invsvc_async.durable.store.conditions import WaitsFor
-from invsvc_async.durable.store.order import Turn
+from invsvc_async.durable.store.order import Turn, WritesBeside
 from invsvc_async.errors import JournalError
-from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.kinds import kind_of_write
-from invsvc_async.writes.line_names import line_of
+from invsvc_async.writes.line_names import thing_of
 
 if TYPE_CHECKING:
     from invsvc_async.durable.key_claims import Claims
@@ -98,8 +97,7 @@ class KeyedRun(msgspec.Struct, eq=False):
     place: int = 0
     is_next: bool = False
     has_to_wait: bool = False
-    # Earlier entries that nobody has and that may have been sent: `begin` need not wait for them.
-    passed: list[int] = msgspec.field(default_factory=list)
+    beside: WritesBeside = WritesBeside()  # the other writes to its thing, as found
     sent: Packed | None = None
     sent_before: tuple[Sent, ...] = ()  # by earlier runs, without an effect
     may_have_arrived: bool = False  # a request of this run may have been sent
@@ -179,7 +177,7 @@ class KeyedRun(msgspec.Struct, eq=False):
 
         Raises:
             KeyTakenError: The key has another entry, or the run is not next.
-            LostLaneError: Another process has the entry.
+            LostEntryError: Another process has the entry.
             JournalError: The journal cannot be used.
         """
         await self.lane.hold()
@@ -213,7 +211,7 @@ class KeyedRun(msgspec.Struct, eq=False):
         Store the *intent*, the *digest* and the *thing* with which the entry of the run is done anew.
 
         Raises:
-            LostLaneError: Another process has the entry.
+            LostEntryError: Another process has the entry.
             JournalError: The journal cannot be used.
         """
         is_moved = thing != self.thing
@@ -267,7 +265,7 @@ class KeyedRun(msgspec.Struct, eq=False):
         Store the outcome.
 
         Raises:
-            LostLaneError: Another process has the entry, and its verdict counts.
+            LostEntryError: Another process has the entry, and its verdict counts.
             JournalError: It could not be stored. That is tried again while the journal is open.
         """
         if not self.seq:
@@ -289,7 +287,7 @@ class KeyedRun(msgspec.Struct, eq=False):
         self._fill(entry)
         try:
             await self.lane.put(entry, left)
-        except LostLaneError:
+        except LostEntryError:
             raise
         except asyncio.CancelledError:
             # It is about to be stored: what the run has got so far must not be stored over it.
@@ -364,9 +362,6 @@ def changed_by(spec: WriteSpec) -> str | None:
     for its own. ``None`` for a write that waits for no other.
     """
     gets_tag = spec.lacks_tag
-    has_tag = gets_tag or is_unique(spec.tag)
-    return (
-        None
-        if spec.creates_webhook and has_tag
-        else line_of(spec.request, spec.team, spec.tag)
-    )
+    if gets_tag:
+        return None
+    return thing_of(spec.options.core, spec.request, spec.tag)

@@ -25,11 +25,13 @@ A run passes through these methods, each of which adds one thing:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.durable.entries import Entries
+from invsvc_async.durable.entry import is_same_row
 from invsvc_async.durable.key_claims import Claims
 from invsvc_async.durable.key_drivers import replay
 from invsvc_async.durable.key_names import (
@@ -38,6 +40,7 @@ from invsvc_async.durable.key_names import (
 )
 from invsvc_async.durable.key_queue import Queue
 from invsvc_async.durable.key_runs import KeyRuns, outcome_since
+from invsvc_async.durable.key_scopes import KeyScopes
 from invsvc_async.durable.key_starts import StartOrder
 from invsvc_async.durable.key_steps import KeySteps
 from invsvc_async.durable.keyed_run import changed_by
@@ -48,6 +51,7 @@ from invsvc_async.durable.store.claims import (
     Held,
     released_in_doubt,
 )
+from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.stored_keys import StoredKeys
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.journal import ClientJournal
     from invsvc_async.durable.key_starts import KeyStart
-    from invsvc_async.durable.resolve import Resolution
+    from invsvc_async.durable.resolve import CheckEntry, Resolution
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.settings import AnyReader
@@ -92,14 +96,24 @@ class Keys:
         )
         self._runs = KeyRuns(self.claims)
         self._starts = StartOrder()
+        self._naming = asyncio.Lock()  # for runs, so that they are named in their order
         self._stored = StoredKeys(store, self.claims, self.doubts, life)
-        self._left = LeftKeys(self._names, self.claims, self._runs, self._stored, life)
+        self._scopes = KeyScopes(
+            life, self.claims, self._stored, is_named="namespace" in named
+        )
+        self._left = LeftKeys(
+            self._names, self.claims, self._runs, self._stored, self._scopes, life
+        )
+        self.queue: Queue = Queue(
+            self.claims, self._runs, self._left, self._stored, life
+        )
         self._steps = KeySteps(
             life=life,
             claims=self.claims,
             starts=self._starts,
-            queue=Queue(self.claims, self._runs, self._left, self._stored, life),
+            queue=self.queue,
             stored=self._stored,
+            scopes=self._scopes,
             doubts=self.doubts,
         )
 
@@ -130,15 +144,27 @@ class Keys:
         return await self._names.name(key, team, self.core, is_run=is_run)
 
     async def outcome_of(self, key: str, team: str | None) -> AnyOutcome | None:
-        """Return the stored outcome under *key*, or ``None`` if there is none."""
-        found = await self.claims.look(await self._name(key, team))
+        """
+        Return the stored outcome under *key*, or ``None`` if there is none.
+
+        Raises:
+            KeyConflictError: Another team or base URL has the key.
+        """
+        name = await self._name(key, team)
+        found = await self._scopes.look(name, key, team)
         if isinstance(found, Finished):
             return await self._stored.outcome_of(found)
         return None
 
     async def has(self, key: str, team: str | None) -> bool:
-        """Return whether there is a write under *key*, with a verdict or without one."""
-        return await self.claims.look(await self._name(key, team)) is not None
+        """
+        Return whether there is a write under *key*, with a verdict or without one.
+
+        Raises:
+            KeyConflictError: Another team or base URL has the key.
+        """
+        name = await self._name(key, team)
+        return await self._scopes.look(name, key, team) is not None
 
     async def settled(
         self,
@@ -149,7 +175,9 @@ class Keys:
         """
         Return the stored outcome of a keyed *intent*, or settle it by reads, and store the verdict.
 
-        ``None`` if the key has another write or none, or a run of it is under way.
+        A run of the key that is under way is waited for: its verdict counts.
+
+        ``None`` if the key has another write or none, or nothing of the write was sent.
         """
         name = await self._name(intent.key, intent.scope.team)
         found = await self._left.settle_intent(name, intent, options, reader)
@@ -163,18 +191,17 @@ class Keys:
 
         Raises:
             JournalError: The write may have been sent, and has no verdict.
+            KeyConflictError: Another team or base URL has the key.
         """
         name = await self._name(key, team)
-        if await Entries(self._store).drop(name):
-            return True
-        if (found := await self.claims.look(name)) is not None:
-            is_held = isinstance(found, Held)
-            why = ", because it is being done" if is_held else ""
-            raise JournalError(
-                f"forget: the write under the key {key!r} may have been sent, and has no verdict{why}. Await "
-                "it, or resolve it.",
-                is_conflict=True,
-            )
+        while (entry := await entry_of(self._store, name)) is not None:
+            await self._scopes.check(key, team, "Nothing was deleted.", entry)
+            # One that was changed meanwhile is looked at again: it may be another team's by now.
+            if await Entries(self._store).drop(name, seen=entry):
+                return True
+            found = await self.claims.look(name)
+            if found is not None and is_same_row(found.entry, entry):
+                raise _may_have_been_sent(key, is_held=isinstance(found, Held))
         return False
 
     async def resolve(
@@ -188,40 +215,46 @@ class Keys:
 
         Raises:
             InvalidRequestError: *key* is neither; or as :func:`resolve`.
+            KeyConflictError: Another team or base URL has the key.
             JournalError: A run of it lives, here or elsewhere; or as :func:`resolve`.
         """
         if isinstance(key, str):
-            return await self._resolve(key, team, finding, None)
+            check = partial(self._scopes.check, key, team, "Nothing was stored.")
+            return await self._resolve(key, team, finding, check=check)
         if not isinstance(key, Intent):
             raise InvalidRequestError(
                 f"key: must be a key or an Intent, not a {type(key).__name__}"
             )
         if key.nonce is None:  # without a key of the user's own
             return await self._journal.resolve(key, finding)
-        return await self._resolve(key.key, key.scope.team, finding, key.identity)
+        return await self._resolve(
+            key.key, key.scope.team, finding, identity=key.identity
+        )
 
     async def _resolve(
         self,
         key: str,
         team: str | None,
         finding: Resolution,
-        identity: str | None,
+        *,
+        identity: str | None = None,
+        check: CheckEntry | None = None,
     ) -> AnyOutcome:
         name = await self._name(key, team)
         if self._runs.has(name):
             raise is_being_done(key)
-        with self._runs.of(name) as runs:
-            async with runs.lock:  # a run that begins here waits
-                await self.claims.ends.until_stored(name)
-                mine = (await self._life.own_lane()).token
-                resolved = await resolve(
-                    self._store,
-                    name,
-                    finding,
-                    key=key,
-                    identity=identity,
-                    mine=mine,
-                )
+        async with self._runs.kept_waiting(name):
+            await self.claims.ends.until_stored(name)
+            mine = (await self._life.own_lane()).token
+            resolved = await resolve(
+                self._store,
+                name,
+                finding,
+                key=key,
+                identity=identity,
+                mine=mine,
+                check=check,
+            )
         note(self.core, resolved)
         return resolved.outcome
 
@@ -261,7 +294,9 @@ class Keys:
     ) -> Driver[Any]:
         """Run the write to *thing*, or return the outcome of a run in this process that ended meanwhile."""
         called = self.core.clock.now()
-        name = await self._name(spec.key or "", spec.team, is_run=True)
+        # Two runs of a key take place in the order of their starts: others may have started between them.
+        async with self._naming:
+            name = await self._name(spec.key or "", spec.team, is_run=True)
         with self._runs.of(name) as runs:
             before = runs.last
             may_have_to_wait = runs.many > 1 or spec.options.core.under_way.closed
@@ -274,18 +309,16 @@ class Keys:
                 # The lock is free: there is no wait that a close of the client would have to end.
                 await runs.lock.acquire()
             try:
-                outcome = outcome_since(before, runs, spec)
+                outcome = await outcome_since(before, runs, spec, self._scopes)
                 if outcome is not None:
                     return replay(spec, outcome)
-                if may_have_to_wait and start is not None:
-                    start.come_back()
+                runs.start = start
                 runs.last = await self._steps.by_entry(
                     spec, thing, name, runs, start, called
                 )
                 return runs.last
             finally:
-                runs.lock.release()
-                runs.wake_waiters()
+                runs.end_present()
 
     # --- what processes have left
 
@@ -300,14 +333,8 @@ class Keys:
             try:
                 found.append(await self._stored.intent_in(entry))
             except JournalError as error:
-                self._pass_over(error)
+                _pass_over(self._store, error)
         return found
-
-    def _pass_over(self, error: JournalError) -> None:
-        """Log the *error* of an entry, or raise errors of a file, and of a database that is away."""
-        if not self._store.is_shared or self._store.is_away(error):
-            raise error
-        log.error("left in the journal: %s", error)
 
     async def settle_left(
         self, options: ClientOptions, *, same_mode: bool
@@ -319,5 +346,22 @@ class Keys:
                 if await self._left.may_settle(entry, options, same_mode=same_mode):
                     settled.append(await self._left.settle(entry.key, options))
             except JournalError as error:
-                self._pass_over(error)
+                _pass_over(self._store, error)
         return [outcome for outcome in settled if outcome is not None]
+
+
+def _pass_over(store: Store, error: JournalError) -> None:
+    """Log the *error* of an entry, or raise errors of a file, and of a database that is away."""
+    if not store.is_shared or store.is_away(error):
+        raise error
+    log.error("left in the journal: %s", error)
+
+
+def _may_have_been_sent(key: str, *, is_held: bool) -> JournalError:
+    """Return the error for *key*, which is not to be forgotten; *is_held*: a living process has it."""
+    why = ", because it is being done" if is_held else ""
+    return JournalError(
+        f"forget: the write under the key {key!r} may have been sent, and has no verdict{why}. Await it, or "
+        "resolve it.",
+        is_conflict=True,
+    )

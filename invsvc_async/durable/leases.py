@@ -37,7 +37,7 @@ from uuid import uuid4
 import attrs
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable.entry import Entry, LostLaneError
+from invsvc_async.durable.entry import Entry, LostEntryError
 from invsvc_async.durable.store.lanes import release_lanes, take_lanes
 from invsvc_async.durable.store.members import (
     Sign,
@@ -96,13 +96,13 @@ class Lane:
     """
     A lane that the process of *leases* owns while *token* is on the lane.
 
-    ``was_free`` is whether its last owner has provably done with it.
+    ``has_ended`` is whether its last owner has, so that nobody sends what is in it (``TakenLane``).
     """
 
     leases: Leases
     number: int
     token: str
-    was_free: bool = False
+    has_ended: bool = False
     lost: bool = False
     leaving: bool = False  # it is given up once nothing of it is under way
     doubtful: bool = False  # something was not stored, so another process may have it
@@ -120,13 +120,13 @@ class Lane:
         Wait until the lease is valid: it may have run out only because a sign of life is late.
 
         Raises:
-            LostLaneError: Another process has it for good.
+            LostEntryError: Another process has it for good.
             JournalError: The database is away for longer than a write of a client waits.
         """
         until = None
         while (now := self.leases.clock.now()) > self.until:
             if self.lost:
-                raise LostLaneError(
+                raise LostEntryError(
                     f"lane {self.number} now belongs to another process. Nothing is sent for it."
                 )
             until = until or now + self.leases.patience
@@ -170,7 +170,8 @@ class Leases:
         self.until: float = 0.0
         self.living: int = 1  # how many processes send, this one included
         self.hungry: int = 0  # how many other processes have nothing to send
-        # Who gives verdicts, since others cannot have taken this process for dead; None: any consumer.
+        # The token with which this process stores verdicts that it gives itself. A new one whenever the lease
+        # had run out: under the same one, nobody can have taken them. None: any consumer may give them.
         self.taker: str | None = None
         # beginnings of tokens: what was acquired with them is not known
         self._unanswered: list[str] = []
@@ -194,7 +195,7 @@ class Leases:
         self.living = found.send
         self.hungry = found.hungry
         self._note_ahead(found.ahead)
-        # others may have taken the verdicts of now
+        # The lease had run out, so others may have taken what has the token of before.
         if self._gives and now > self.until:
             self.taker = self.token()
         self.until = now + LEASE * silence
@@ -270,8 +271,8 @@ class Leases:
         found = await self.store.run(taking)
         self._unanswered.clear()
         lanes = [
-            Lane(self, number, f"{tokens}{number}", free)
-            for number, free in sorted(found.items())
+            Lane(self, number, f"{tokens}{number}", has_ended)
+            for number, has_ended in sorted(found.items())
         ]
         self.lanes.update((lane.number, lane) for lane in lanes)
         return lanes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from invsvc_async.durable.removal import PAGE, Removal, Sender, StoredWrite
 from invsvc_async.durable.store.lanes import move_entries
-from invsvc_async.durable.store.unkeyed import entries_of
+from invsvc_async.durable.store.unkeyed_removal import entries_of
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.dialect import slices
 
@@ -75,7 +75,7 @@ class LeftWrites:
         moved = await move_entries(self._store, others, lane)
         for each in others:
             leases.lanes.pop(each.number, None)
-        are_all_gone = bool(others) and all(each.was_free for each in others)
+        are_all_gone = bool(others) and all(each.has_ended for each in others)
         sender = Sender.GONE if are_all_gone else Sender.ELSEWHERE
         for key, is_done in moved.items():
             self._note_taken(key, lane, sender, is_done=is_done)

@@ -19,7 +19,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
 from invsvc_async.durable.entry import Entry, State, unreadable
-from invsvc_async.durable.intents import Packed, pack, unpack
+from invsvc_async.durable.intents import Packed, pack, scope_in, unpack
 from invsvc_async.errors import (
     ConfigurationError,
     InvalidRequestError,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.intents import Commons
     from invsvc_async.reconcile.history import Basis, Cause
-    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.intent import Intent, Scope
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
 
@@ -270,6 +270,13 @@ def intent_of(entry: Entry, commons: Commons) -> Intent:
     if intent.nonce is None:
         return intent
     return attrs.evolve(intent, key=entry.key.removesuffix(f" {intent.nonce}"))
+
+
+def scope_of(entry: Entry, commons: Commons) -> Scope:
+    """Return where the write of an entry belongs, without its credential, or raise JournalError."""
+    if entry.common is None:
+        raise unreadable(entry.key, "it has no intent")
+    return scope_in(entry.key, entry.common, commons)
 
 
 def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:

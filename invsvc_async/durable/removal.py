@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.store.unkeyed import remove
+from invsvc_async.durable.store.unkeyed_removal import remove
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.dialect import slices
 
@@ -46,6 +46,8 @@ class StoredWrite:
     done: bool = False  # it has a verdict
     # what was stored before the last send, until the verdict
     sent: Packed | None = None
+    # Whether this process surely had it: the store of a send of it was not cancelled.
+    is_stored: bool = False
 
     @property
     def is_left(self) -> bool:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import attrs
 from msgspec.structs import replace
@@ -61,6 +61,8 @@ from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.outcome import OutcomeBase
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entry import Entry
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.transport.client_core import ClientCore
 
+
+CheckEntry: TypeAlias = "Callable[[Entry], Awaitable[None]]"
 
 _FINAL: Final = (Verdict.APPLIED, Verdict.SUPERSEDED)
 _LONGEST_WHY: Final = 1000  # characters
@@ -162,12 +166,14 @@ async def resolve(
     identity: str | None = None,
     mine: str | None = None,
     expected: Entry | None = None,
+    check: CheckEntry | None = None,
 ) -> Resolved:
     """
     Store *finding* as the verdict of the entry *name*, which people call *key*.
 
     With *identity*, only if it is that write, and with *expected*, only if the entry is still that one.
-    *mine* is the token of a lane of this process, in which no run has the write.
+    *mine* is the token of a lane of this process, in which no run has the write.  *check* raises if the entry
+    is none that the caller may resolve, before anything is said about it.
 
     Raises:
         InvalidRequestError: What was found is no result of such a write, or another thing than it changes.
@@ -180,7 +186,7 @@ async def resolve(
         key = name
     called = f"resolve: the write under the key {key!r}"
     async with store.in_place():
-        seen = await _seen_open(store, name, finding, called, expected)
+        seen = await _seen_open(store, name, finding, called, expected, check)
         bare = seen
         is_keyed = store.how.kind == "journal" and seen.digest != ""
         if is_keyed:
@@ -226,12 +232,14 @@ async def _seen_open(
     finding: Resolution,
     called: str,
     expected: Entry | None,
+    check: CheckEntry | None,
 ) -> Entry:
     """
     Return the entry *name*, about which something is to be found out; errors call its write *called*.
 
     Raises:
-        JournalError: There is none, it is not the *expected* one any more, or nothing is to be found out.
+        JournalError: There is none, it is not the *expected* one any more, or nothing is to be found out;
+            or as *check*.
     """
     await store.idle()  # what this process stores of it
     seen = await entry_of(store, name)
@@ -242,6 +250,8 @@ async def _seen_open(
         )
     if expected is not None and not is_same_row(seen, expected):
         raise changed_meanwhile(called)
+    if check is not None:
+        await check(seen)
     is_of_copy = seen.seq <= (await store.run(marked)).through
     _check_open(seen, finding, called, is_of_copy=is_of_copy)
     return seen

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.durable.entry import VerdictAt
-from invsvc_async.durable.store.verdicts import acknowledge, free, kept, take
+from invsvc_async.durable.store.unheard import acknowledge, free, kept, take
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entry import LostEntryError, State
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.store.claims import release
 from invsvc_async.errors import JournalError
@@ -88,7 +88,7 @@ class RunEnds:
                 if not has_verdict:
                     await release(self._store, name, lane, unsent)
                 break
-            except LostLaneError:  # another process has the entry, and ends it
+            except LostEntryError:  # another process has the entry, and ends it
                 break
             except (
                 JournalError

@@ -62,7 +62,7 @@ class RunWaits:
     async def wait(self, held: Held) -> None:
         """Wait until an entry is done, released, or done anew to another thing, or its owner is silent."""
         if self._listening is None and self._store.is_shared:
-            hearing = self._store.hear(_weakly(self._wake))
+            hearing = self._store.listen(_weakly(self._wake))
             self._listening = asyncio.get_running_loop().create_task(hearing)
         lane = held.entry.lane
         pause = _FIRST
@@ -107,7 +107,7 @@ class RunWaits:
                 self._to_notify = set()
                 # Whoever misses a notification looks by itself, a little later.
                 with suppress(JournalError):
-                    await self._store.tell(*map(str, lanes))
+                    await self._store.notify(*map(str, lanes))
         finally:
             self._notifying = None
 

@@ -10,9 +10,15 @@ from msgspec.structs import replace
 
 from invsvc_async.durable.intents import in_doubt
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.records import intent_of, outcome_of, verdict_and_record
+from invsvc_async.durable.records import (
+    intent_of,
+    outcome_of,
+    scope_of,
+    verdict_and_record,
+)
 from invsvc_async.durable.store.claims import Finished, load_common_of
 from invsvc_async.durable.store.conditions import Teller
+from invsvc_async.reconcile.safety import safer_of_both
 from invsvc_async.writes.driver import run_of
 from invsvc_async.writes.new_intent import with_reader
 
@@ -24,15 +30,15 @@ if TYPE_CHECKING:
     from invsvc_async.durable.keyed_run import KeyedRun
     from invsvc_async.durable.store.claims import Seen
     from invsvc_async.durable.store.opening import Store
-    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.intent import Intent, Scope
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.writes.driver import Driver
     from invsvc_async.writes.spec import WriteSpec
 
 
-# These settings of an intent are replaced by those of the run that goes on with it.  The windows stay: they
-# belong to what was sent.
+# These settings of an intent are replaced by those of the run that goes on with it, as are, for what it sends
+# itself, the safer ones.
 _OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
 _TO_RETURN = 5.0  # s that a run has to note that it returned a secret
 _LOOK = 0.02  # s between looks
@@ -61,6 +67,10 @@ class StoredKeys:
     async def intent_in(self, entry: Entry) -> Intent:
         """Return the intent of *entry*, under the user's key."""
         return intent_of(await self._readable(entry), self._store.commons)
+
+    async def scope_of(self, entry: Entry) -> Scope:
+        """Return where the write of *entry* belongs, without its credential."""
+        return scope_of(await self._readable(entry), self._store.commons)
 
     async def _readable(self, entry: Entry) -> Entry:
         """Return *entry* under the user's key; load its common part if another process has stored that."""
@@ -107,12 +117,14 @@ class StoredKeys:
         intent = attrs.evolve(await self.intent_in(entry), newest=not run.overtaken)
         if await self._doubts.has(entry):
             intent = in_doubt(intent)
+        own = None
         if spec is not None:
             policy = attrs.evolve(
                 intent.policy,
                 **{name: getattr(spec.policy, name) for name in _OF_A_RUN},
             )
             intent = attrs.evolve(intent, policy=policy)
+            own = safer_of_both(policy, spec.policy)
             reader = spec.reader
         gone_since = None
         if sender_gone:
@@ -121,6 +133,7 @@ class StoredKeys:
             run.bound(),
             with_reader(intent, reader),
             reader=reader,
+            policy=own,
             journaled=True,
             gone_since=gone_since,
             reads_only=spec is None,

@@ -122,7 +122,7 @@ def partition_key(write: AnyWrite) -> str:
     """
     spec = write._spec  # noqa: SLF001 - the package's own
     write._spent = True  # noqa: SLF001 - as `to_line` does: it may be dropped
-    thing = changed_by(spec) or line_of(spec.request, spec.team, None)
+    thing = changed_by(spec) or line_of(spec.options.core, spec.request, None)
     return thing or spec.key or spec.operation.path
 
 

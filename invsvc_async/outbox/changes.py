@@ -40,7 +40,7 @@ class VerdictChanges:
     def hear(self) -> asyncio.Event:
         """Return an event that is set once verdicts are stored or given back, or the outbox is closed."""
         if self._hearing is None and self._opening.is_open and self._store.is_shared:
-            self._hearing = asyncio.create_task(self._store.hear(self._heard))
+            self._hearing = asyncio.create_task(self._store.listen(self._heard))
         return self._changed
 
     def _heard(self, what: str) -> None:
@@ -63,7 +63,7 @@ class VerdictChanges:
 
     async def tell(self) -> None:
         """Wake the waits of other processes now."""
-        await self._store.tell(_VERDICTS)
+        await self._store.notify(_VERDICTS)
 
     async def tell_others(self) -> None:
         """Wake other processes' waits for verdicts, at most every few milliseconds."""

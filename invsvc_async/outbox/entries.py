@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.store.reopening import Reopened, reopen
-from invsvc_async.durable.store.verdicts import forget_errors
+from invsvc_async.durable.store.unheard import forget_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +37,12 @@ class OutboxEntries(Entries):
         verdicts: Sequence[str],
         tried: dict[int, Reopened],
         *,
-        newest: bool,
+        at_end: bool,
     ) -> Script[list[Reopened]]:
-        """Reopen entries as of any store; as the newest, after what open transactions have enqueued."""
-        if newest:
+        """Reopen entries as of any store; as the at_end, after what open transactions have enqueued."""
+        if at_end:
             yield from self.enqueuing.lock_things(keys)
-        return (yield from reopen(keys, verdicts, tried, newest=newest))
+        return (yield from reopen(keys, verdicts, tried, at_end=at_end))
 
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
         """Delete old entries, as of any store, and the errors of verdicts that are as old."""

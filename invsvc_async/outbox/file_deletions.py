@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from invsvc_async.durable.store import application_table, freed_keys
+from invsvc_async.durable.store import application_table, deleted_rows
 from invsvc_async.durable.store.adding import known_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class FileDeletions:
         """
         Run *deletion* of entries of *keys*, then delete the rows of deleted entries.
 
-        See ``freed_keys`` for the order. Rows that are not marked as moved, because of a kill, are marked
+        See ``deleted_rows`` for the order. Rows that are not marked as moved, because of a kill, are marked
         before: else, a kill now would leave a row that counts as new.
         """
         await self.settle()
@@ -51,11 +51,11 @@ class FileDeletions:
             mark = application_table.mark_rows_of(self._file.base_url, digests)
             await self._file.do(mark)
         self._may_have_note = True
-        script = partial(freed_keys.deleting, keys, deletion)
+        script = partial(deleted_rows.deleting, keys, deletion)
         result, gone = await self._store.run(script)
         if gone:
             await self._delete_rows(gone)
-            await self._store.run(freed_keys.forget)
+            await self._store.run(deleted_rows.forget)
         self._may_have_note = False
         return result
 
@@ -63,18 +63,20 @@ class FileDeletions:
         """Settle what a deletion has left that was interrupted; before any row is moved or deleted."""
         if not self._may_have_note:
             return
-        if deleted := await self._store.run(freed_keys.noted):
+        if deleted := await self._store.run(deleted_rows.noted):
             rows = application_table.moved_of(self._file.base_url, [*deleted])
             moved = {key for (key,) in await self._file.do(rows)}
             ended = [key for key in moved if deleted[key] is None]
             # A copy of the store does not know what had the key later, and was perhaps sent.
             if ended and not self.is_of_copy:
-                free = await self._store.run(partial(freed_keys.without_entries, ended))
+                free = await self._store.run(
+                    partial(deleted_rows.without_entries, ended)
+                )
                 if free:
                     await self._delete_rows(free)
-            settle = partial(freed_keys.settle, deleted, moved)
+            settle = partial(deleted_rows.settle, deleted, moved)
             lanes = await self._store.run(settle)
-            await self._store.tell(*map(str, lanes))
+            await self._store.notify(*map(str, lanes))
         self._may_have_note = False
 
     async def _delete_rows(self, keys: Sequence[str]) -> None:

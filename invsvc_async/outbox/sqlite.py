@@ -219,13 +219,13 @@ class SqliteOutbox(OutboxEntries):
         keys: Iterable[str],
         *,
         verdicts: Collection[str] = NOT_APPLIED,
-        newest: bool = False,
+        at_end: bool = False,
     ) -> list[str]:
-        """Reopen entries as of any store; as the newest, after all that transactions have committed."""
-        while newest and (await self.move()).many:
+        """Reopen entries as of any store; as the at_end, after all that transactions have committed."""
+        while at_end and (await self.move()).many:
             # ``hear`` tells only of what it has moved itself.
-            await self.store.tell(str(_LANE), str(aside_of(_LANE)))
-        return await super().do_again(keys, verdicts=verdicts, newest=newest)
+            await self.store.notify(str(_LANE), str(aside_of(_LANE)))
+        return await super().do_again(keys, verdicts=verdicts, at_end=at_end)
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""

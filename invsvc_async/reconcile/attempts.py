@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
 # The kinds of attempts that may have had an effect: whether they had is not known.
 AMBIGUOUS = ("short", "long")
+# Those of attempts that certainly had none.
+WITHOUT_EFFECT = ("not applied", "echo")
 ANSWERED = Done(
     verdict=Verdict.APPLIED,
     reason="the service answered so",

@@ -640,7 +640,7 @@ def _absent_for_good(
 
 def _resend(known: Known, reading: Reading) -> Send | _NoSend:
     """Return a re-send, which *reading* allows, or the reason why policy or time does not allow it."""
-    policy = known.policy
+    policy = known.own_policy
     configured = known.intent.timeouts.attempt
     if reading.status == 404 and known.was_gone:
         return _NoSend("the resource did not exist before the write either")

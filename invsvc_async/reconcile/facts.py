@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING
 import attrs
 from propcache.api import cached_property
 
-from invsvc_async.reconcile.attempts import AMBIGUOUS, AttemptKind, kind_of, refusal_of
+from invsvc_async.reconcile.attempts import (
+    AMBIGUOUS,
+    WITHOUT_EFFECT,
+    AttemptKind,
+    kind_of,
+    refusal_of,
+)
 from invsvc_async.reconcile.before_send import (
     StateBefore,
     StrangersBefore,
@@ -39,6 +45,7 @@ from invsvc_async.reconcile.history import (
     Tick,
 )
 from invsvc_async.reconcile.kinds import WriteKind, kind_of_write
+from invsvc_async.reconcile.safety import with_safety
 from invsvc_async.reconcile.settle_windows import SettleWindows
 from invsvc_async.reconcile.write_clock import WriteClock
 
@@ -90,8 +97,22 @@ class Known:
 
     @cached_property
     def policy(self) -> ReconcilePolicy:
-        """The policy of this write."""
+        """The policy of verdicts: until this run has sent the write, the one of the runs before."""
+        if self._has_own_sends:
+            return self.own_policy
         return self.intent.policy
+
+    @cached_property
+    def own_policy(self) -> ReconcilePolicy:
+        """The policy of verdicts once this run has sent the write."""
+        if self.resumed is None or self.resumed.safety is None:
+            return self.intent.policy
+        return with_safety(self.intent.policy, self.resumed.safety)
+
+    @property
+    def _has_own_sends(self) -> bool:
+        """Whether this run has sent the write, perhaps with an effect."""
+        return any(kind not in WITHOUT_EFFECT for kind in self.kinds)
 
     @cached_property
     def method(self) -> str:
@@ -152,13 +173,20 @@ class Known:
     @cached_property
     def clock(self) -> WriteClock:
         """The service's clock, as far as the answers show it."""
-        return WriteClock(self.intent, self.history, self.resumed is not None)
+        return WriteClock(
+            self.intent,
+            self.history,
+            self.resumed is not None,
+            self.policy.clock_slack,
+        )
 
     @cached_property
     def windows(self) -> SettleWindows:
         """The sends that may have had an effect, and until when they may still have one."""
         return SettleWindows(
             intent=self.intent,
+            policy=self.policy,
+            own_policy=self.own_policy,
             method=self.method,
             attempts=self.attempts,
             kinds=self.kinds,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeGuard
@@ -45,7 +46,7 @@ from invsvc_async.reconcile.history import (
     Superseded,
 )
 from invsvc_async.reconcile.server_clock import cut_by
-from invsvc_async.reconcile.turn import is_newest
+from invsvc_async.reconcile.turn import is_newest, is_overtaken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -603,13 +604,14 @@ def _foreign(
     """Return what an update means whose thing shows a value that is certainly another writer's."""
     thing = known.kind.thing.name
     unknown = f"whether the write was applied first is unknown ({told(fields)})"
+    if not (changed_since or is_overtaken(known)):
+        # perhaps an earlier write of this program, which was in doubt then
+        reason = f"another write changed the {thing} since its state before this one was seen; {unknown}"
+        return CannotTell(reason, cause="changed since")
     if not is_newest(known, reading):
         reason = f"somebody else or a later write of this program changed the {thing}; {unknown}"
         return CannotTell(reason, cause="changed since")
-    if changed_since:
-        return Superseded(f"somebody else changed the {thing} after the write was sent")
-    reason = f"another write changed the {thing} since its state before this one was seen; {unknown}"
-    return CannotTell(reason, cause="changed since")
+    return Superseded(f"somebody else changed the {thing} after the write was sent")
 
 
 def _has_all(
@@ -642,26 +644,30 @@ def _names_in(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
 #
 # What the list shows is asked in this order, and the first answer counts:
 #
-# 1. An item has the unique tag of this write: it is the effect, whatever else it shows.
+# 1. Items have the unique tag of this write: they are its effects, whatever else they show; the oldest first.
 # 2. An item is a candidate (`_may_be_ours`): it may be new, nothing explains it (`_is_explained`: another
-#    write's, known before, or without the tag that the service keeps), and it may be equal, or is in time.
+#    write's, known before, or of another URL without the tag that the service keeps), and it may be equal,
+#    or is in time.
 # 3. Of the candidates, those that are recognised (`_is_recognised`: as requested, or with our tag) and made
 #    in time (`_is_made_in_time`) are the effects, if each was surely made after the first send
 #    (`_surely_after`), and there are no more of them than sends.
-# 4. Other candidates leave it open.
+# 4. Other candidates leave it open.  So do items with another write's tag, if a second item has that tag, too
+#    (`_perhaps_retagged`).
 # 5. Without a candidate, the create is absent, unless the list may lack it.
 
 
 def _by_list(known: Known, reading: Reading) -> Finding:
     """Judge a create by its tag, or by what is equal in the list and was made at the time of the send."""
     items = _each_once(known, reading.seen)
-    tagged = [item for item in items if _bears_our_tag(known, item)]
+    tagged = _tagged_as_ours(known, reading, items)
     if tagged and is_unique(known.intent.tag):
-        return Applied(tagged[0], duplicates=tuple(tagged[1:]))
+        first, *others = _oldest_first(known, tagged)
+        return Applied(first, duplicates=tuple(others))
     candidates = [item for item in items if _may_be_ours(known, reading, item)]
     matched = _matched(known, reading, candidates)
     if matched is not None:
         return matched
+    candidates = candidates or _perhaps_retagged(known, reading, items)
     if candidates:
         return CannotTell(
             f"{len(candidates)} {known.kind.thing.name}(s) could be this write's or another's",
@@ -669,6 +675,69 @@ def _by_list(known: Known, reading: Reading) -> Finding:
             cause="candidates",
         )
     return _not_listed(known, reading, items)
+
+
+def _tagged_as_ours(
+    known: Known,
+    reading: Reading,
+    items: list[Wire],
+) -> list[dict[str, Wire]]:
+    """
+    Return the *items* with our tag; beside one that is surely no copy, no possible copies.
+
+    Somebody may have made another webhook with the description of ours, tag included.  Then an answer gave
+    its id to another write, or it has another URL, or a tag of its own.  None of that proves a copy: somebody
+    may have edited ours, and a write that a restored journal does anew has the tag that it had before.
+    """
+    tagged = [item for item in filter(is_object, items) if _bears_our_tag(known, item)]
+    no_copies = [
+        item
+        for item in tagged
+        if item.get("id") not in reading.claimed_by_others
+        and _may_have_our_url(known, item)
+        and not _bears_tag_of_another(known, item)
+    ]
+    return no_copies or tagged
+
+
+def _oldest_first(known: Known, items: list[dict[str, Wire]]) -> list[dict[str, Wire]]:
+    """Return *items* as they were made, since a copy is younger; as they are, if one does not show when."""
+    if not all(is_time(_made_at(known, item)) for item in items):
+        return items
+    return sorted(items, key=partial(_made_at, known))
+
+
+def _perhaps_retagged(
+    known: Known,
+    reading: Reading,
+    items: list[Wire],
+) -> list[Wire]:
+    """
+    Return the *items* of our URL that were made in time, and that have the tag of another write.
+
+    Only those whose tag another item has as well: ours may have been given the description of that one.
+    """
+    of_others = [
+        item
+        for item in filter(is_object, items)
+        if _bears_tag_of_another(known, item)
+        and not _is_known_by_id(known, reading, item.get("id"))
+        and _may_have_our_url(known, item)
+        and known.windows.when(_made_at(known, item), reading) != "before"
+        and _is_in_time(known, known.windows.sends, _made_at(known, item))
+    ]
+    if not of_others:  # nearly always
+        return []
+    many = Counter(
+        tag
+        for item in filter(is_object, items)
+        for tag in {*TAG.findall(_tagged_text(known, item))}
+    )
+    return [
+        item
+        for item in of_others
+        if any(many[tag] > 1 for tag in TAG.findall(_tagged_text(known, item)))
+    ]
 
 
 def _not_listed(
@@ -774,6 +843,16 @@ def _is_found_alike(known: Known, item: dict[str, Wire]) -> bool:
     return found_by == known.kind.alike(known.intent.body)
 
 
+def _may_have_our_url(known: Known, item: dict[str, Wire]) -> bool:
+    """Return whether *item* has the URL of this create, in its words or the service's, or none."""
+    if _is_found_alike(known, item):
+        return True
+    kind = known.kind
+    found_by = str(kind.found_by)
+    sent = known.intent.body.get(found_by)
+    return kind.thing.is_made_of(found_by, sent, item.get(found_by))
+
+
 def _tagged_text(known: Known, item: dict[str, Wire]) -> str:
     """Return the text of *item* at whose end a tag stands; empty if there is none."""
     text = item.get(known.kind.tagged_in)
@@ -874,11 +953,18 @@ def _is_explained(
     reading: Reading,
     item: dict[str, Wire],
 ) -> bool:
-    """Return whether *item* is certainly not an effect of this write: another's, or known before."""
+    """
+    Return whether *item* is certainly not an effect of this write: another's, or known before.
+
+    Where the service keeps tags, so is what has another URL and lacks our tag.  At our URL, the lack of a tag
+    says nothing, because anybody may have edited the description.
+    """
     if _is_known_by_id(known, reading, item.get("id")):
         return True
     if _bears_tag_of_another(known, item):
-        return True
+        return True  # but see `_perhaps_retagged`
+    if _may_have_our_url(known, item):
+        return False
     return _lacks_our_tag(known, item) and _keeps_tags(known, reading)
 
 

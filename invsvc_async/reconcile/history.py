@@ -13,6 +13,7 @@ import attrs
 
 from invsvc_async.codec.exact_json import Wire  # noqa: TC001 - cattrs resolves the annotations
 from invsvc_async.reconcile.enums import End, Verdict
+from invsvc_async.reconcile.safety import SafetySettings  # noqa: TC001 - the same
 
 __all__ = [
     "FINDINGS",
@@ -140,6 +141,7 @@ class Resumed:
     ``newest``: whether it is the newest write of this program to its resource; ``None`` if not known.
     ``reads_only``: the write is only settled, and must not be sent.
     ``first_sent``: when this client itself began the first send of it, if it did.
+    ``safety``: by what the write is judged once this run has sent it, if not as before.
     """
 
     at: float
@@ -149,6 +151,7 @@ class Resumed:
     newest: bool | None = None
     reads_only: bool = False
     first_sent: float | None = None
+    safety: SafetySettings | None = None
 
     @property
     def is_place_known(self) -> bool:

@@ -304,6 +304,8 @@ def _converter() -> Converter:
             )
         },
         settings.Timeouts: {},
+        # Left out where there is none: earlier versions do not know it.
+        history.Resumed: {"safety": override(omit_if_default=True)},
         history.Reading: {
             "finding": override(struct_hook=_finding, unstruct_hook=_finding_to_wire)
         },

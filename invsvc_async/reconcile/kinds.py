@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from invsvc_async.api.operations import BY_NAME, TABLE, Operation
+from invsvc_async.api.operations import TABLE, Operation
 from invsvc_async.reconcile import foreign, made_of
 from invsvc_async.reconcile.compare import (
     HOOK_FIELDS,
@@ -335,11 +335,6 @@ def kind_of_write(operation: Operation) -> WriteKind:
             f"{operation.name}: write_kind is {operation.write_kind!r}. Name one of {sorted(KINDS)}, "
             "or add a kind to invsvc_async/reconcile/kinds.py."
         ) from None
-
-
-def replaces(operation: str) -> bool:
-    """Return whether the writes of *operation* to one thing replace each other.  Creates do not."""
-    return not kind_of_write(BY_NAME[operation]).creates
 
 
 for _operation in TABLE:  # a write without a kind is a mistake in the table

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import attrs
 from propcache.api import cached_property
 
-from invsvc_async.reconcile.attempts import AMBIGUOUS, AttemptKind
+from invsvc_async.reconcile.attempts import AMBIGUOUS, WITHOUT_EFFECT, AttemptKind
 from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.intent import Intent, Sent
 from invsvc_async.reconcile.server_clock import WHOLE_MS, cut_by
@@ -76,32 +76,33 @@ class SettleWindows:
     """
     The sends that may have had an effect, in time: by the local clock, and by that of the service.
 
-    Each is computed at first use, and cached.  ``kinds`` are what each of ``attempts`` proves.
+    Each is computed at first use, and cached.  ``kinds`` are what each of ``attempts`` proves.  ``policy`` is
+    that by which the sends are judged, and ``own_policy`` that of a run which goes on with the write.
     """
 
     intent: Intent
+    policy: ReconcilePolicy
+    own_policy: ReconcilePolicy
     method: str
     attempts: list[Attempt]
     kinds: list[AttemptKind]
     resumed: Resumed | None
     clock: WriteClock
 
-    @property
-    def policy(self) -> ReconcilePolicy:
-        """The policy of the write."""
-        return self.intent.policy
-
-    def window_of(self, kind: AttemptKind) -> float:
-        """Return how long after such an end the write may still take effect, in seconds."""
+    def window_of(
+        self, kind: AttemptKind, policy: ReconcilePolicy | None = None
+    ) -> float:
+        """Return how long after such an end the write may still take effect (s): by *policy*, if given."""
         if kind not in AMBIGUOUS:
             return 0.0
+        policy = policy or self.policy
         # Those of a POST, as of a create, are all long: lists lag, and if it is sent again too soon, both
         # effects stay.
         if kind == "short" and self.method != "POST":
             # It may be answered 500 after its effect, which a read that lags does not show yet.
-            lag = min(self.policy.reads_lag, self.policy.settle_after_loss)
-            return max(self.policy.settle_after_error, lag)
-        return self.policy.settle_after_loss
+            lag = min(policy.reads_lag, policy.settle_after_loss)
+            return max(policy.settle_after_error, lag)
+        return policy.settle_after_loss
 
     @cached_property
     def sends(self) -> list[SendTimes]:
@@ -109,7 +110,7 @@ class SettleWindows:
         own = [
             self._own(attempt, kind)
             for attempt, kind in zip(self.attempts, self.kinds, strict=True)
-            if kind not in ("not applied", "echo")
+            if kind not in WITHOUT_EFFECT
         ]
         return [*self.carried, *own]
 
@@ -137,7 +138,8 @@ class SettleWindows:
         Its window is over when it has been waited out here, or sooner by the service's clock.
         """
         kind: AttemptKind = sent.end.kind if sent.end else "long"
-        window = self.window_of(kind)
+        # Any run may have made a send that an older copy of the intent lacks.
+        window = self.window_of(kind, self.own_policy if sent.is_lost else None)
         since = waited_from(resumed)  # local time: it is waited for from here on
         has_ended = sent.end is not None or resumed.sender_gone
         running = 0.0 if has_ended else sent.attempt_timeout  # s after `since`, at most

@@ -65,6 +65,7 @@ def stored(
         strangers=tuple(sorted(strangers)),
         forgotten_until=forgotten_until,
         newest=newest if has_begun else intent.newest,
+        policy=known.policy if send is None else known.own_policy,
         mixture=_mixture(known) or intent.mixture,
     )
 

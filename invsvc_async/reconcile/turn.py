@@ -44,19 +44,22 @@ def _is_in_turn(known: Known, at: float) -> bool:
 
     That it has died meanwhile, and its next process has written to the thing, is not known here.  Where
     that process has the same journal, it keeps the turn of what was left open; without one, it is assumed
-    not to write to the thing within the windows.
+    not to write to the thing within the windows.  All that is by the policy of that sender.
     """
-    slack = known.policy.clock_slack
+    policy = known.intent.policy
+    slack = policy.clock_slack
     carried = known.windows.carried
     started = carried[0].earliest
     if started is not None and at + slack < started:
         return False  # the service's clock has stepped back
     closed = [
-        send.ended_from + send.window for send in carried if send.ended_from is not None
+        send.ended_from + known.windows.window_of(send.kind, policy)
+        for send in carried
+        if send.ended_from is not None
     ]
     if len(closed) < len(carried):
         return False
-    return at <= max(closed) + slack + known.policy.clock_band
+    return at <= max(closed) + slack + policy.clock_band
 
 
 def is_overtaken(known: Known) -> bool:

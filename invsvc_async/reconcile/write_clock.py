@@ -36,16 +36,13 @@ class WriteClock:
     The two clocks at the end of *history*.
 
     *is_resumed*: another process has sent the write, so that the bounds of the intent are by its clock.
+    *slack*: by how much the clocks of the service's hosts may differ from each other, in seconds.
     """
 
     intent: Intent
     history: History
     is_resumed: bool
-
-    @property
-    def slack(self) -> float:
-        """By how much the clocks of the service's hosts may differ from each other, in seconds."""
-        return self.intent.policy.clock_slack
+    slack: float
 
     @cached_property
     def bounds(self) -> Bounds | None:

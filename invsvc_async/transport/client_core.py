@@ -62,6 +62,11 @@ log: logging.Logger = logging.getLogger("invsvc_async")
 T = TypeVar("T")
 
 NO_TOKEN = "TokenProvider's source returned no token in time"
+_TWO_LINES = (
+    "writes: some to one path have team=…, and others do not. Where that is the credential's own team, they "
+    "may be sent in any order, because this token does not say which team it is of. Always pass team=…, or "
+    "never."
+)
 # The codings that a request accepts, by whether it writes.
 CODINGS = {True: "identity", False: "gzip, deflate"}
 # characters: shorter ones are test values, and could be part of any word
@@ -200,6 +205,8 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         msgspec.field(default_factory=WeakKeyDictionary)
     )  # Any: Leases, which are above this folder
     warned: set[str] = msgspec.field(default_factory=set)
+    # whether writes to what a team has one of named the team: both, if some did and others did not
+    named_a_team: set[bool] = msgspec.field(default_factory=set)
     # of open batches and outboxes
     replacements: WeakSet[NotesReplacements] = msgspec.field(default_factory=WeakSet)
 
@@ -270,6 +277,22 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         """Note the data mode that an answer showed, unless it may change between calls."""
         if isinstance(livemode, bool) and self.writes.is_of_one_mode:
             self.livemode = livemode
+
+    def other_team(self, named: str | None) -> str | None:
+        """
+        Return the team that a write *named*; ``None`` if it is the credential's own.
+
+        Only API keys act for others: if another credential names one, the service refuses the write.  A key
+        that does not say its team may write to one thing by two names, of which a warning tells.
+        """
+        if self.credential.kind != "api_key":
+            return None
+        own = self.credential.team
+        if own is None:
+            self.named_a_team.add(named is not None)
+            if len(self.named_a_team) > 1:
+                self.warn_once("lines of a team", _TWO_LINES)
+        return None if named == own else named
 
     def warn_once(self, topic: str, message: str) -> None:
         """Log a warning once for each client."""

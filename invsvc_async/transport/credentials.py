@@ -29,11 +29,13 @@ class Credential:
     # A fixed token is never fetched; TokenProvider has a slot for its task in place of this. The task has no
     # result, because asyncio's debug mode prints the results of tasks, and this one would be the token.
     _fetching: asyncio.Task[None] | None = None
-    __slots__ = ("ready",)
+    __slots__ = ("_team", "ready")
 
     @takes_secrets
     def __init__(self, text: str) -> None:
-        self.ready = f"Bearer {_checked(text, type(self).__name__)}"
+        token = _checked(text, type(self).__name__)
+        self.ready = f"Bearer {token}"
+        self._team = _team_in(token)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(***)"
@@ -71,9 +73,11 @@ class Credential:
 
         An API key is a JWT, which names its team.
         """
-        if self.ready is None:
-            return None
-        return _team_in(self.ready.removeprefix("Bearer "))
+        return self._team
+
+    async def own_team(self) -> str | None:
+        """Return the team of the token, if it names a team; fetch the first token if there is none."""
+        return _team_in((await self.header()).removeprefix("Bearer "))
 
 
 def _team_in(token: str) -> str | None:
@@ -222,6 +226,10 @@ class TokenProvider(Credential):
 
     def fingerprint(self, key: str) -> None:
         """Return ``None``, because its tokens change."""
+
+    @property
+    def team(self) -> None:
+        """``None``, because there is no token before the first request."""
 
 
 def _runs_here(task: asyncio.Task[None]) -> bool:

@@ -36,6 +36,7 @@ class UnderWay(Struct, eq=False):
       out at its end, and the last one sets ``idle``. A key is the driver of a write, or a mere object for a
       run that has none (:meth:`tracked`).
     - ``_wait_limits``: the open blocks of :meth:`ended_by_close`, which the close ends.
+    - ``_turn_limits``: those of :meth:`ended_if_stuck`, which the close ends if a run is stuck.
     - ``_hook_limits``: the timer of the blocks of :meth:`hook_ended_after_close`. The close sets it.
     - ``_hook_waits``: those blocks. Unlike the timer, this keeps a block that was cancelled and goes on.
     """
@@ -45,6 +46,7 @@ class UnderWay(Struct, eq=False):
     runs: dict[object, asyncio.Task[Any] | None] = field(default_factory=dict)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     _wait_limits: Deadlines | None = None
+    _turn_limits: Deadlines | None = None
     _hook_limits: Deadlines | None = None
     _hook_waits: set[Deadline] = field(default_factory=set)
 
@@ -80,10 +82,17 @@ class UnderWay(Struct, eq=False):
 
     def ended_by_close(self) -> Deadline:
         """Return a block that the close of the client ends with ``TimeoutError``."""
-        loop = asyncio.get_running_loop()
-        if self._wait_limits is None or self._wait_limits.loop is not loop:
-            self._wait_limits = Deadlines(loop)
-        return Deadline(loop, inf, self._wait_limits)
+        self._wait_limits = limits = _limits_here(self._wait_limits)
+        return Deadline(limits.loop, inf, limits)
+
+    def ended_if_stuck(self) -> Deadline:
+        """
+        Return a block that waits for other runs.
+
+        The close of the client ends the block with ``TimeoutError`` if a run is stuck.
+        """
+        self._turn_limits = limits = _limits_here(self._turn_limits)
+        return Deadline(limits.loop, inf, limits)
 
     async def pause(self, seconds: float) -> bool:
         """Sleep for *seconds*. Return ``False``, perhaps earlier, if the client is closed."""
@@ -95,11 +104,10 @@ class UnderWay(Struct, eq=False):
     @contextmanager
     def hook_ended_after_close(self) -> Generator[Deadline]:
         """End this block, which waits for a user's hook, ``TO_KEEP_SECRETS`` seconds after the close."""
-        loop = asyncio.get_running_loop()
-        if self._hook_limits is None or self._hook_limits.loop is not loop:
-            self._hook_limits = Deadlines(loop)
+        self._hook_limits = limits = _limits_here(self._hook_limits)
+        loop = limits.loop
         deadline = loop.time() + TO_KEEP_SECRETS if self.closed else inf
-        waiting = Deadline(loop, deadline, self._hook_limits)
+        waiting = Deadline(loop, deadline, limits)
         with waiting:
             self._hook_waits.add(waiting)
             try:
@@ -111,12 +119,8 @@ class UnderWay(Struct, eq=False):
 
     def end_waits(self) -> None:
         """End the waits of other tasks on this loop; a wait for a user's hook ends a little later."""
-        task = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        if self._wait_limits is not None and self._wait_limits.loop is loop:
-            for wait in tuple(self._wait_limits.open):
-                if wait.task is not task:
-                    wait.expire()
+        _end_here(self._wait_limits)
         if self._hook_limits is not None and self._hook_limits.loop is loop:
             self._hook_limits.end_within(TO_KEEP_SECRETS)
 
@@ -128,7 +132,6 @@ class UnderWay(Struct, eq=False):
             if task is None or task.get_loop() is not loop:
                 del self.runs[run]
         if self.runs and asyncio.current_task() not in self.runs.values():
-            self.idle.clear()
             await self._wait_until_idle()
 
     async def _wait_until_idle(self) -> None:
@@ -136,7 +139,7 @@ class UnderWay(Struct, eq=False):
         Wait until no run is left but stuck ones, and log those.
 
         A run is stuck if it waits for a hook that was cancelled at the deadline of the wait, and has not
-        ended ``TO_BE_CANCELLED`` seconds later.
+        ended ``TO_BE_CANCELLED`` seconds later.  Those that wait for others may wait for such a run.
         """
         loop = asyncio.get_running_loop()
         while self.runs:
@@ -153,6 +156,7 @@ class UnderWay(Struct, eq=False):
                 )
                 return
             if stuck:
+                _end_here(self._turn_limits)
                 # `idle` may never be set, so look again and again whether the others have ended.
                 until_look = _LOOK
             elif stuck_from:
@@ -160,4 +164,24 @@ class UnderWay(Struct, eq=False):
             else:
                 # A hook may begin meanwhile: then it has its deadline at the next look.
                 until_look = TO_KEEP_SECRETS
+            # It may be set: then a run has begun since the last one ended.
+            self.idle.clear()
             await set_within(self.idle, until_look)
+
+
+def _end_here(limits: Deadlines | None) -> None:
+    """End the open blocks of *limits* at once, if they are in other tasks of the running event loop."""
+    if limits is None or limits.loop is not asyncio.get_running_loop():
+        return
+    task = asyncio.current_task()
+    for block in tuple(limits.open):
+        if block.task is not task:
+            block.expire()
+
+
+def _limits_here(limits: Deadlines | None) -> Deadlines:
+    """Return *limits* if they are of the running event loop; otherwise new limits."""
+    loop = asyncio.get_running_loop()
+    if limits is None or limits.loop is not loop:
+        return Deadlines(loop)
+    return limits

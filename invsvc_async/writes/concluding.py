@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from invsvc_async.reconcile.attempts import ANSWERED
+from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.enums import NO_EFFECT
-from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.history import Done, Verdict
 from invsvc_async.writes.settling import look
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.history import Done
+    from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write_run import WriteRun
@@ -123,16 +124,21 @@ def shelve(run: WriteRun[T]) -> None:
 
     1. A send whose end was not recorded is recorded as lost; with that, it is known whether it has left.
     2. The place is given back, or kept; then its end is noted.
-    3. The intent stays open if a send may have had an effect. One that was refused did leave, but leaves
+    3. A refusal counts, although nobody has it as a verdict yet: a later run does not send the write again.
+    4. The intent stays open if a send may have had an effect. One that was refused did leave, but leaves
        nothing to settle.
-    4. The journal is told, last: it may be the user's, and raise.
+    5. The journal is told, last: it may be the user's, and raise.
     """
     run.record.note_lost_send(run.core.clock.now())
     run.place.note_whether_sent()
     intent = run.current_intent()
     known = run.record.known()
-    may_have_effect = bool(known.windows.sends)
-    run.place.note_end()
+    refusal = _refusal(known)
+    may_have_effect = bool(known.windows.sends) and refusal is None
+    if refusal is None:
+        run.place.note_end()
+    else:
+        _note_verdict(run, refusal, run.result.new_outcome(refusal, None))
     if may_have_effect:
         _leave_open(run, intent)
         run.core.writes.open_writes.note_first_send(
@@ -140,6 +146,16 @@ def shelve(run: WriteRun[T]) -> None:
         )
     if run.journal is not None:
         run.journal.shelved(intent, sent=may_have_effect)
+
+
+def _refusal(known: Known) -> Done | None:
+    """Return the verdict of a run in doubt whose last send was refused, and whose others had no effect."""
+    if not known.windows.sends:
+        return None
+    decision = decide(known)
+    if isinstance(decision, Done) and decision.verdict is Verdict.REFUSED:
+        return decision
+    return None
 
 
 def _leave_open(run: WriteRun[T], intent: Intent) -> None:

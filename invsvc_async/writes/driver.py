@@ -33,7 +33,7 @@ from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.answers import Answers
 from invsvc_async.writes.concluding import conclude, shelve
 from invsvc_async.writes.journal import keys_of
-from invsvc_async.writes.line_names import line_of
+from invsvc_async.writes.line_names import creates, line_of
 from invsvc_async.writes.new_intent import intent_of, spec_of_intent, tagged_body
 from invsvc_async.writes.place import WritePlace
 from invsvc_async.writes.reporting import hears_all, report
@@ -60,12 +60,11 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.settings import AnyReader
+    from invsvc_async.settings import AnyReader, ReconcilePolicy
     from invsvc_async.transport.client_core import ClientCore, ClientOptions
-    from invsvc_async.writes.journal import Journal, KeyOrder
+    from invsvc_async.writes.journal import KeyOrder
     from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.starting import Start
-    from invsvc_async.writes.things import Thing
 
 
 T = TypeVar("T")
@@ -76,7 +75,7 @@ def _key_order_of(run: WriteRun[Any]) -> KeyOrder | None:
     if run.journal is None or not run.journal.is_of_client:
         return None
     keys = keys_of(run.core.writes.journal)
-    line = line_of(run.spec.request, run.spec.request.team, run.spec.tag)
+    line = line_of(run.core, run.spec.request, run.spec.tag)
     if keys is None or line is None:
         return None
     order: KeyOrder = keys.enter(line)
@@ -119,7 +118,7 @@ class Driver(Generic[T]):
             spec,
             core,
             record,
-            WritePlace(record, core.writes, spec.kind.creates, NO_RECORD),
+            WritePlace(record, core.writes, creates(spec.request), NO_RECORD),
             journal_of(spec.options),
             answers,
             self.result,
@@ -181,7 +180,7 @@ class Driver(Generic[T]):
             core.transport.check_loop()  # its reads would only fail, until the deadline
         self._key_order = _key_order_of(run)  # before all that is awaited
         if writes.journal is not None and writes.must_look():
-            await self._close_lines_of_leftovers(writes.journal)
+            await self._before_start(close_lines_of_leftovers(core, writes.journal))
         is_new = self._begin is None and not self._has_started
         if core.pace is not None and is_new:
             await self._wait_for_rate()
@@ -190,10 +189,16 @@ class Driver(Generic[T]):
         # Before the wait for the turn: see `use_known_verdict`.
         ended_before = None if own is None else writes.ended.get(own)
         if self._key_order is not None:
-            await self._wait_for_keys(self._key_order)
+            # The keyed runs that have started before have to end first.
+            await self._wait_for_others(self._key_order.until_keys_ended())
+            looking = writes.open_writes.lines_in_doubt.get(self._key_order.thing)
+            if looking is not None:  # hardly ever
+                await self._before_start(self._close_line_in_doubt(looking))
         thing = find_thing(run)
         if not thing.enter(self):  # another write runs, or has closed the line
-            await self._wait_for_turn(thing, own)
+            # The write *own* may have closed the line itself.
+            turn = writes.lines.turn(thing, own, core.under_way.pause, self)
+            await self._wait_for_others(turn)
         try:
             first = self._start(ended_before)
             if self.result.done is None:  # no other run has found the verdict
@@ -202,19 +207,35 @@ class Driver(Generic[T]):
             self._shelve()
             raise
 
-    async def _close_lines_of_leftovers(self, journal: Journal) -> None:
-        """Close the lines of what the journal has, before the first write."""
+    async def _close_line_in_doubt(self, looking: asyncio.Lock) -> None:
+        """Close the line as long as writes there, in doubt in the journal, may have an effect."""
+        assert self._key_order is not None
+        keys = keys_of(self.core.writes.journal)
+        async with looking:
+            await keys.queue.close_line(self._key_order.thing, self.run.spec.options)
+
+    async def _before_start(self, closing: Awaitable[None]) -> None:
+        """Await *closing*, which closes lines. If that fails, nothing of the write has happened."""
         try:
-            await close_lines_of_leftovers(self.core, journal)
+            await closing
         except BaseException:
             leave_untouched(self.run)
             raise
 
-    async def _wait_for_keys(self, order: KeyOrder) -> None:
-        """Wait until the keyed runs that have started before have ended."""
+    async def _wait_for_others(self, waiting: Awaitable[None]) -> None:
+        """
+        Await *waiting*, which waits for other runs.
+
+        Raises:
+            ConfigurationError: The client was closed, and one of those runs does not end.
+        """
         waits_since = self.core.clock.now()
         try:
-            await order.until_keys_ended()
+            with self.core.under_way.ended_if_stuck():
+                await waiting
+        except TimeoutError:
+            leave_untouched(self.run)
+            raise ConfigurationError(CLOSED) from None
         except BaseException:
             leave_untouched(self.run)
             raise
@@ -230,17 +251,6 @@ class Driver(Generic[T]):
         if seconds > 0:
             await core.under_way.pause(seconds)
             self.result.waited += seconds
-
-    async def _wait_for_turn(self, thing: Thing, own: str | None) -> None:
-        """Wait until other writes have left *thing*. The write *own* may have closed the line itself."""
-        core = self.core
-        waits_since = core.clock.now()
-        try:
-            await core.writes.lines.turn(thing, own, core.under_way.pause, self)
-        except BaseException:
-            leave_untouched(self.run)
-            raise
-        self.result.waited += core.clock.now() - waits_since
 
     def _start(self, ended_before: Outcome[Any] | None) -> Send | None:
         """
@@ -404,6 +414,7 @@ def run_of(
     intent: Intent,
     reader: AnyReader | None = None,
     *,
+    policy: ReconcilePolicy | None = None,
     reads_only: bool = True,
     journaled: bool = False,
     gone_since: float | None = None,
@@ -412,11 +423,12 @@ def run_of(
     begin = partial(
         taken_up,
         view.core,
+        policy=policy,
         journaled=journaled,
         gone_since=gone_since,
         reads_only=reads_only,
     )
-    spec = spec_of_intent(view, intent, reader)
+    spec = spec_of_intent(view, intent, reader, policy)
     return Driver(spec, intent, begin=begin, takes_up=True)
 
 

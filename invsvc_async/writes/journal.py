@@ -80,7 +80,9 @@ class Journal(WriteJournal, Protocol):
 
 
 class KeyOrder(Protocol):
-    """The place of a write without a key among the keyed runs of this process for the same thing."""
+    """The place of a write without a key among the keyed runs of this process for the same *thing*."""
+
+    thing: str
 
     async def until_keys_ended(self) -> None:
         """Wait until the keyed runs that have started before have ended."""

@@ -23,7 +23,7 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope, revised
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
-from invsvc_async.settings import AnyReader, CallOptions
+from invsvc_async.settings import AnyReader, CallOptions, ReconcilePolicy
 from invsvc_async.transport.client_core import ClientOptions, Request
 from invsvc_async.writes.spec import WriteSpec
 from invsvc_async.writes.things import (
@@ -80,9 +80,10 @@ def spec_of_intent(
     options: ClientOptions,
     intent: Intent,
     reader: AnyReader | None = None,
+    policy: ReconcilePolicy | None = None,
 ) -> WriteSpec:
     """
-    Return what *intent* asks for.
+    Return what *intent* asks for, under *policy* if that is given.
 
     Its body has its tag already, so it gets no other one: a create without a tag was in the line of its URL
     when it was sent, and stays there.
@@ -94,7 +95,7 @@ def spec_of_intent(
         options=options,
         request=request,
         kind=kind_of_write(request.operation),
-        policy=intent.policy,
+        policy=policy or intent.policy,
         key=intent.key,
         tag=intent.tag,
         may_tag=False,

@@ -10,6 +10,7 @@ import attrs
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator
 
     from invsvc_async.reconcile.intent import Intent
@@ -40,6 +41,9 @@ class OpenWrites:
         # All others in the journal, most of them of the process before. None: the journal was not read yet.
         # Empty: it was read, and has no others.
         self.leftovers: dict[str, OpenWrite] | None = None
+        # The lines of further writes that were in doubt when the journal was read, as keyed ones. Writes
+        # without a key look at what is there one after the other, so that they keep their order.
+        self.lines_in_doubt: dict[str, asyncio.Lock] = {}
         # By identity, also of those that were settled: when this client began the first send (local s).
         self.first_sends: OrderedDict[str, float] = OrderedDict()
 
@@ -121,9 +125,9 @@ class OpenWrites:
     def _enter_in_thing(self, line: str | None, intent: Intent) -> Thing | None:
         """Note *intent* as open in the record of its thing, unless it is a create; return the record."""
         # Imported late: a client that only reads does not need it.
-        from invsvc_async.reconcile.kinds import replaces
+        from invsvc_async.writes.line_names import replaces
 
-        if line is None or not replaces(intent.operation):
+        if line is None or not replaces(intent):
             return None
         thing = self._records.of(line)
         if thing.open is None:

@@ -11,7 +11,9 @@ import msgspec
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
+from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.intent import Intent
+from invsvc_async.reconcile.safety import safer_of_both
 from invsvc_async.writes.driver import run_of
 from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.new_intent import spec_of_intent, with_reader
@@ -46,17 +48,31 @@ async def settled(
     If it has no verdict there, what is found becomes the one.
     """
     check_scope(view, intent, same_mode=same_mode)
-    keys = keys_of(view.core.writes.journal)
-    if keys is not None and intent.nonce is not None:
-        # A ConfigurationError means that the key of this intent is not among those this client may use.
-        with suppress(ConfigurationError):
-            known: AnyOutcome | None = await keys.settled(intent, view, reader)
-            if known is not None:
-                return known
+    known = await _settled_under_its_key(view, intent, reader)
+    if known is not None:
+        return known
     driver = run_of(view, with_reader(intent, reader), reader)
     await driver.drive()
     driver.tell_heard()
-    return driver.outcome()
+    outcome = driver.outcome()
+    if outcome.verdict is Verdict.NOT_APPLIED:
+        # A run of the key may have sent the write meanwhile: then the verdict of that run counts.
+        known = await _settled_under_its_key(view, intent, reader)
+    return known or outcome
+
+
+async def _settled_under_its_key(
+    view: ClientOptions, intent: Intent, reader: AnyReader | None
+) -> AnyOutcome | None:
+    """Return what the journal has, or finds out, about the key of *intent*; ``None`` if it has none."""
+    keys = keys_of(view.core.writes.journal)
+    if keys is None or intent.nonce is None:
+        return None
+    # A ConfigurationError means that the key of this intent is not among those this client may use.
+    with suppress(ConfigurationError):
+        known: AnyOutcome | None = await keys.settled(intent, view, reader)
+        return known
+    return None
 
 
 async def recovered(
@@ -231,7 +247,8 @@ def resumed(
     """Make the write that settles *intent* first, and sends it again only on proof of absence."""
     check_scope(view, intent, same_mode=same_mode)
     intent = with_reader(intent, reader)
-    spec = spec_of_intent(view, intent, reader)
+    policy = safer_of_both(intent.policy, view.reconcile)
+    spec = spec_of_intent(view, intent, reader, policy)
     return Write(msgspec.structs.replace(spec, resumes=intent))
 
 

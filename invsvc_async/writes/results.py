@@ -120,8 +120,13 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         return cast("T", value_of_state(self.spec.request.operation, state))
 
     def claim(self, done: Done) -> None:
-        """Claim the things that this create made. A unique tag is a proof, but may be edited away later."""
-        found = [done.value, *(done.evidence.duplicates or ())]
+        """
+        Claim the things that this create made. A unique tag is a proof, but may be edited away later.
+
+        If several things have it, some may be of other writes: somebody has given them that description.
+        """
+        others = done.evidence.duplicates or ()
+        found = [done.value, *others]
         answered = getattr(self.answers.value, "id", None)
         writes = self.spec.options.core.writes
         identity = self.record.intent.identity
@@ -133,7 +138,10 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         for each in found:
             if isinstance(each, dict) and isinstance(each.get("id"), str):
                 writes.claims.claim(
-                    each["id"], identity, is_certain=tagged, has_unique_tag=tagged
+                    each["id"],
+                    identity,
+                    is_certain=tagged and not others,
+                    has_unique_tag=tagged,
                 )
 
     # --- the outcome

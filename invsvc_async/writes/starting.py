@@ -10,6 +10,7 @@ A run starts in one of three ways:
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,8 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.attempts import sent_at_once
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import History, Resumed, Send, Tick, Verdict
+from invsvc_async.reconcile.intent import revised
+from invsvc_async.reconcile.safety import safer_settings, safety_of, with_safety
 from invsvc_async.reconcile.turn import free_at
 from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.line_names import line_of
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.register import WriteRegister
@@ -88,6 +92,7 @@ def taken_up(
     core: ClientCore,
     intent: Intent,
     *,
+    policy: ReconcilePolicy | None = None,
     journaled: bool = False,
     gone_since: float | None = None,
     reads_only: bool = False,
@@ -95,12 +100,18 @@ def taken_up(
     """
     Start where another run left *intent*.
 
-    *journaled*: it comes from a journal that stored every send. *gone_since*: the local time since which
-    its sender is known to be dead. *reads_only*: it must not be sent.
+    *policy*: that of this run, if it is not the stored one; see ``reconcile.safety``. *journaled*: it comes
+    from a journal that stored every send. *gone_since*: the local time since which its sender is known to be
+    dead. *reads_only*: it must not be sent.
     """
     revision = _latest_revision(core.writes, intent)
+    safety = None
+    if policy is not None:
+        earlier = revision.policy
+        revision = revised(revision, policy=with_safety(policy, safety_of(earlier)))
+        safety = safer_settings(earlier, policy)
     newest = _was_sent_last(
-        core.writes, intent, revision, journaled=journaled, reads_only=reads_only
+        core, intent, revision, journaled=journaled, reads_only=reads_only
     )
     resumed = Resumed(
         at=core.clock.now(),
@@ -110,12 +121,17 @@ def taken_up(
         newest=newest,
         reads_only=reads_only,
         first_sent=core.writes.open_writes.first_sends.get(intent.identity),
+        safety=safety,
     )
     return Start(revision, (resumed,))
 
 
 def _latest_revision(writes: WriteRegister, given: Intent) -> Intent:
-    """Return the revision of *given* with the most sends, under the policy and the reader of *given*."""
+    """
+    Return the revision of *given* with the most sends, under the policy and the reader of *given*.
+
+    The safety settings belong to the sends.
+    """
     own = given.identity
     left_open = writes.open_writes.opened(own)
     ended = writes.ended.get(own)
@@ -125,11 +141,14 @@ def _latest_revision(writes: WriteRegister, given: Intent) -> Intent:
         revision = ended.intent  # this client has the outcome
     else:
         return given
-    return attrs.evolve(revision, policy=given.policy, reader=given.reader)
+    policy = given.policy
+    if _is_older(given, revision):
+        policy = with_safety(policy, safety_of(revision.policy))
+    return attrs.evolve(revision, policy=policy, reader=given.reader)
 
 
 def _was_sent_last(
-    writes: WriteRegister,
+    core: ClientCore,
     given: Intent,
     revision: Intent,
     *,
@@ -159,13 +178,14 @@ def _was_sent_last(
     """
     if given.newest is False or revision.newest is False:
         return False
+    writes = core.writes
     if reads_only and not journaled and _has_rivals_by_key(writes, revision):
         return None
     own = given.identity
     left_open = writes.open_writes.opened(own)
     marked = _marked_as_last(given, left_open, journaled=journaled)
     has_verdict_here = left_open is None and own in writes.ended
-    is_last_here = _is_last_here(writes, revision)
+    is_last_here = _is_last_here(core, revision)
     if marked is not None and not has_verdict_here:
         if marked and journaled and is_last_here is False:
             return None
@@ -194,17 +214,17 @@ def _marked_as_last(
     return None
 
 
-def _is_last_here(writes: WriteRegister, intent: Intent) -> bool | None:
+def _is_last_here(core: ClientCore, intent: Intent) -> bool | None:
     """Return whether *intent* was sent last to its thing; ``None`` if this client does not know."""
-    line = line_of_intent(intent)
+    line = line_of_intent(core, intent)
     if line is None:
         return None
-    return writes.is_last(line, intent.identity)
+    return core.writes.is_last(line, intent.identity)
 
 
-def line_of_intent(intent: Intent) -> str | None:
+def line_of_intent(core: ClientCore, intent: Intent) -> str | None:
     """Return the line of the write of *intent*, as ``line_of``."""
-    return line_of(request_of(intent), intent.scope.team, intent.tag)
+    return line_of(core, request_of(intent), intent.tag)
 
 
 def _has_rivals_by_key(writes: WriteRegister, intent: Intent) -> bool:
@@ -238,12 +258,16 @@ async def _look_at_leftovers(core: ClientCore, journal: Journal) -> None:
     # cancelled, or failed, must not count.
     found = [intent async for intent in journal.open_intents()]
     keys = keys_of(journal)
-    of_keys = [] if keys is None else await keys.left_in_doubt()
+    of_keys = []
+    if keys is not None:
+        for line in await keys.queue.things_in_doubt():
+            writes.open_writes.lines_in_doubt.setdefault(line, asyncio.Lock())
+        of_keys = await keys.left_in_doubt()
     writes.open_writes.leftovers = {}
     for intent in found:
-        writes.open_writes.add_leftover(intent, line_of_intent(intent))
+        writes.open_writes.add_leftover(intent, line_of_intent(core, intent))
     for intent in (*found, *of_keys):
-        line = line_of_intent(intent)
+        line = line_of_intent(core, intent)
         if line is not None:
             writes.close_for_unknown(line, intent.identity, _free_at(core, intent))
 
@@ -269,7 +293,7 @@ def find_thing(run: WriteRun[T]) -> Thing:
     """Find the record of the line of the write, keep it in the place of the run, and return it."""
     spec = run.spec
     record = run.record
-    line = line_of(spec.request, spec.request.team, spec.tag)
+    line = line_of(run.core, spec.request, spec.tag)
     if line is None and (record.is_taken_up or spec.reader is not None):
         # All runs of this write are in one line, because each could send it.
         line = f"key {record.intent.identity}"
@@ -293,7 +317,11 @@ def start_again(
     record.note_lost_send(run.core.clock.now())
     left_open = run.core.writes.open_writes.opened(record.intent.identity)
     if not _is_untouched(run, left_open):
-        start = taken_up(run.core, left_open or run.current_intent())
+        start = taken_up(
+            run.core,
+            left_open or run.current_intent(),
+            policy=run.record.known().own_policy,
+        )
         record.start(start.intent, start.history)
         use_known_verdict(run, ended_before)
         return start.first

@@ -239,8 +239,13 @@ class Write(
         if resumes is None:  # by far the most
             driver: Driver[T_co] = new_run(spec, self._intent)
         else:
-            intent = attrs.evolve(resumes, policy=spec.policy)
-            driver = run_of(spec.options, intent, spec.reader, reads_only=False)
+            driver = run_of(
+                spec.options,
+                resumes,
+                spec.reader,
+                policy=spec.policy,
+                reads_only=False,
+            )
         self._driver = driver
         await driver.drive()
 
@@ -327,6 +332,7 @@ class Write(
 
         Raises:
             InvalidRequestError: The key does not have 1 to 200 printable characters, or *labels* are invalid.
+                Or this write resumes an intent, which has another key, or none.
         """
         self._check_key(key)
         self._spent = True  # even if it is refused: nobody is left to await it
@@ -347,6 +353,13 @@ class Write(
             self._spent = True  # even if it is refused: nobody is left to await it
             raise InvalidRequestError(
                 "key: must have 1 to 200 printable characters",
+                operation=self._spec.operation.name,
+            )
+        resumes = self._spec.resumes
+        if resumes is not None and (resumes.nonce is None or resumes.key != key):
+            self._spent = True
+            raise InvalidRequestError(
+                "key: a write that resumes an intent has the key of the intent, or none. Await it as it is.",
                 operation=self._spec.operation.name,
             )
 

@@ -9,7 +9,8 @@ import pytest
 
 from invsvc_async import ApiKey, Client, ConfigurationError, ReconcilePolicy
 from invsvc_async.agents.toolbox import Toolbox
-from tests.agents.conftest import HOOK, connected, facts
+from invsvc_async.testing import quick_client
+from tests.agents.conftest import HOOK, agent_of, connected, facts
 
 pytestmark = pytest.mark.every_python
 
@@ -72,6 +73,32 @@ async def test_other_arguments_under_a_key(service, agent):
     )
     assert changed["verdict"] == "applied"
     assert effects(service) == 2
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_key_of_another_team(service, tmp_path, secrets, dry_run):
+    """In a namespace that has a name, an agent is not told of another team's write, and sends nothing."""
+    journal = f"{tmp_path / 'calls.db'}?namespace=agents"
+    settings = {"journal": journal, "on_secret": secrets.take}
+    async with quick_client(service, **settings) as client:
+        views = map(client.for_team, ("team_1", "team_2"))
+        toolboxes = [
+            Toolbox(view, dry_run=given)
+            for view, given in zip(views, (False, dry_run), strict=True)
+        ]
+        asked = {**HOOK, "key": "order-1"}
+        async with agent_of(toolboxes[0]) as first, agent_of(toolboxes[1]) as second:
+            await first.call_tool("webhooks_create", asked)
+            result = await second.call_tool("webhooks_create", asked)
+    said = facts(result)
+    assert result.is_error
+    assert said["conflict"] is True
+    assert "another team" in said["message"]
+    assert "applied" not in said["message"]
+    assert "begins with the team" in said["next"]
+    assert [each.team for each in service.ledger.effects("webhooks.create")] == [
+        "team_1"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ class Troubles(Runs):
                     for each in FAILED
                     for entry in await entries.done(each, 0, 1_000_000)
                 ]
-                await entries.do_again(keys, newest=True)
+                await entries.do_again(keys, at_end=True)
             self.moved += [
                 Moved(at, entry.key, entry.place)
                 for entry in failed

@@ -25,7 +25,7 @@ from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.sending import Sending
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostEntryError, State
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import SECRETS, all_of, creates, made_once, run_all
 from tests.support.power_cut import check_that_lasts
@@ -445,7 +445,7 @@ async def test_tasks_that_begin_at_once(service, client, path, monkeypatch):
 
     class Lost:
         async def drive(self):
-            raise LostLaneError("another worker has it")
+            raise LostEntryError("another worker has it")
 
     new_run = item_driver.new_run
     # reaches: a run whose lane was lost before it began

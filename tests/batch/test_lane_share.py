@@ -44,7 +44,7 @@ class Lane(SimpleNamespace):
 def lane(number, **state):
     return Lane(
         number=number,
-        **{"leaving": False, "doubtful": False, "was_free": True, **state},
+        **{"leaving": False, "doubtful": False, "has_ended": True, **state},
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 
 from invsvc_async import (
@@ -13,12 +14,13 @@ from invsvc_async import (
     ApiKey,
     Client,
     InvalidRequestError,
+    Timeouts,
     TokenProvider,
     Verdict,
 )
 from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
-from tests.batch.conftest import HOOK, client_of
+from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import (
     all_end,
     all_of,
@@ -44,6 +46,31 @@ async def test_write_in_flight_is_settled_before_it_is_sent(
         [result] = await all_of(batch, creates(other, again))
     assert (result.verdict, result.secret_lost) == (Verdict.APPLIED, True)
     assert service.arrivals("webhooks.create") == 1
+
+
+async def test_write_in_flight_that_a_client_with_longer_windows_sends_again(
+    service, journal
+):
+    """They count for that send, whose effect comes within them."""
+    short = {
+        "reconcile": attrs.evolve(POLICY, settle_after_loss=0.3),
+        "timeout": Timeouts(attempt=2.0),
+    }
+    long = {**short, "reconcile": attrs.evolve(POLICY, settle_after_loss=2.5)}
+    hook = service.seed_webhook(description="before").id
+
+    def renamed(client):
+        return client.webhooks.update(hook, description="after").keyed("row")
+
+    service.script("webhooks.update", "hang")
+    async with client_of(service, **short) as client:
+        await shelve_one(service, client, journal, renamed(client), "webhooks.update")
+    service.script("webhooks.update", "late 1.5, then reset")
+    async with client_of(service, **long) as client, Batch.open(journal, client) as b:
+        [result] = await all_of(b, [renamed(client)])
+    await asyncio.sleep(1.6)  # sleeps: until nothing can land any more
+    assert result.verdict is Verdict.APPLIED
+    assert len(service.ledger.effects("webhooks.update")) == 1
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
 from tests.batch.writing import creates
+from tests.support.gate import PATIENT, gate
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
@@ -19,30 +20,39 @@ async def results_of_next_run(service, journal, key="row-0"):
         return [each.verdict async for each in batch.run() if each.key == key]
 
 
-async def test_write_that_is_retried_as_its_result_is_handled(service, client, journal):
+async def test_write_that_is_retried_as_its_result_is_handled(service, journal):
     """Its next verdict is given by the next run, though this one ends after it has acknowledged the one before."""
-    service.script("webhooks.create", "400", *["slow 0.1"] * 3)
+    service.script("webhooks.create", "400")
     retried = None  # the key of the write that arrives first, whichever that is
-    told_here = False
-    async with Batch.open(journal, client, concurrency=4) as batch:
+    async with (
+        client_of(service, timeout=PATIENT) as client,
+        Batch.open(journal, client, concurrency=4) as batch,
+    ):
 
         async def is_applied():
             outcome = await batch.get(retried)
             return outcome is not None and outcome.verdict is Verdict.APPLIED
 
-        async for result in batch.run(creates(client, 4)):
-            if result.verdict is Verdict.REFUSED:
-                assert retried is None
-                retried = result.key
-                assert await batch.retry(keys=[retried]) == 1
-            elif result.key == retried:  # all others had ended before it was refused
-                told_here = True
-            elif retried is not None:
-                await until(is_applied)
-                break
+        # The others end once it is sent again: a run in which all have ended sends nothing more.
+        with (
+            gate(service, "webhooks.create", first=2, many=3) as others,
+            gate(service, "webhooks.create", first=5) as again,
+        ):
+            async for result in batch.run(creates(client, 4)):
+                if result.verdict is Verdict.REFUSED:
+                    assert retried is None
+                    retried = result.key
+                    assert await batch.retry(keys=[retried]) == 1
+                    await until(lambda: again.held)
+                    others.open()
+                else:
+                    assert result.key != retried
+                    again.open()
+                    await until(is_applied)
+                    break
     assert retried is not None
     told_next = await results_of_next_run(service, journal, retried)
-    assert [Verdict.APPLIED] * told_here + told_next == [Verdict.APPLIED]
+    assert told_next == [Verdict.APPLIED]
     assert await results_of_next_run(service, journal, retried) == []
 
 

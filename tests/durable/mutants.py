@@ -55,10 +55,13 @@ KEYS = (
     "key_clocks",
     "key_tags",
     "key_teams",
+    "named_namespaces",
     "keys_beside_others",
     "keys_seen_before",
     "settled_keys",
     "shared_journal",
+    "many_unknown_keys",
+    "windows_of_runs",
 )
 TESTS = {  # by the list of mutants: workers, and what they run
     "stores": (

@@ -12,7 +12,7 @@ from invsvc_async import Verdict
 from invsvc_async.batch.entries import BatchEntries, summary_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import lane_for, reopen_all
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.noted import Chosen
 from tests.durable.stores import KINDS, SCAN, counts, opened, store_of
@@ -56,13 +56,13 @@ async def process(store, clock, number, chance):
                 if chance.random() < 0.8
             ]
             for error in await asyncio.gather(*stored, return_exceptions=True):
-                assert error is None or isinstance(error, LostLaneError)
+                assert error is None or isinstance(error, LostEntryError)
         match chance.randrange(4):
             case 0:
                 await reopen_all(
                     entries,
                     [chance.choice(["refused", "unknown"])],
-                    newest=chance.random() < 0.5,
+                    at_end=chance.random() < 0.5,
                 )
             case 1:
                 await entries.do_again([entry.key for entry in found])

@@ -36,14 +36,14 @@ async def place(request):
         async def make_copy():
             await admin.execute(f"CREATE DATABASE {copy} TEMPLATE {name}")
 
-        async def put_in_place():
+        async def replace():
             # As in a failover, the connections of those that live on are cut, and none is made meanwhile.
             await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
             await until_no(partial(sessions, admin, name))
             await admin.execute(f"ALTER DATABASE {name} RENAME TO {gone}")
             await admin.execute(f"ALTER DATABASE {copy} RENAME TO {name}")
 
-        yield address, make_copy, put_in_place
+        yield address, make_copy, replace
         await admin.execute(f"DROP DATABASE IF EXISTS {gone} WITH (FORCE)")
 
 
@@ -87,7 +87,7 @@ async def told(client, number):
 
 async def test_keys_of_processes_that_live_on(service, place):
     """Each learns of the copy by itself, though the first to connect has noted it; and that it is complete."""
-    address, make_copy, put_in_place = place
+    address, make_copy, replace = place
     journal = at(address, "journal")
     async with client_of(service, journal=journal) as client:
         assert await told(client, 0) == "applied"
@@ -98,7 +98,7 @@ async def test_keys_of_processes_that_live_on(service, place):
     ):
         for client, number in ((one, 1), (other, 2)):
             assert await told(client, number) == "applied"
-        await put_in_place()
+        await replace()
         for client in (one, other, one, other):
             assert [await told(client, number) for number in (0, 1, 2)] == [
                 "applied",
@@ -114,7 +114,7 @@ async def test_keys_of_processes_that_live_on(service, place):
 
 async def test_keys(service, place, caplog):
     """Those that the copy lacks are not written again, and the log says why; those that it has are replayed."""
-    address, make_copy, put_in_place = place
+    address, make_copy, replace = place
     async with client_of(service, journal=at(address, "journal")) as client:
         assert [each.verdict async for each in keys(client, range(4))] == [
             Verdict.APPLIED
@@ -124,7 +124,7 @@ async def test_keys(service, place, caplog):
         assert [each.verdict async for each in keys(client, range(4, 8))] == [
             Verdict.APPLIED
         ] * 4
-    await put_in_place()
+    await replace()
     with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
         async with client_of(service, journal=at(address, "journal")) as client:
             assert [each.replayed async for each in keys(client, range(4))] == [
@@ -138,12 +138,12 @@ async def test_keys(service, place, caplog):
 
 async def test_batch(service, client, place):
     """It is refused in words; once told, what the copy lacks is settled before it is sent."""
-    address, make_copy, put_in_place = place
+    address, make_copy, replace = place
     journal = at(address, "batch")
     await run(journal, client, creates(client, 4))
     await make_copy()
     await run(journal, client, creates(client, 10))
-    await put_in_place()
+    await replace()
     words = await refused(journal, client, OTHER, creates(client, 10))
     assert "--restored" in words
     assert service.arrivals("webhooks.create") == 10
@@ -154,7 +154,7 @@ async def test_batch(service, client, place):
 
 async def test_outbox(service, client, place, caplog):
     """Nothing of what the copy has as open is sent, and the log says why; once told, it is settled first."""
-    address, make_copy, put_in_place = place
+    address, make_copy, replace = place
     hook, path = service.seed_webhook().id, at(address, "outbox")
     async with Outbox.open(path, client) as outbox:
         async with outbox.dispatching():  # which notes the place
@@ -169,7 +169,7 @@ async def test_outbox(service, client, place, caplog):
     await make_copy()
     async with Outbox.open(path, client) as outbox, outbox.dispatching():
         assert await verdicts_of(outbox, waiting) == [Verdict.APPLIED] * 3
-    await put_in_place()
+    await replace()
     assert service.arrivals("webhooks.update") == 4
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with Outbox.open(path, client) as outbox, outbox.dispatching():
@@ -183,7 +183,7 @@ async def test_outbox(service, client, place, caplog):
 
 async def test_store_of_the_first_version(service, client, place):
     """It noted no database: it opens as before, notes it then, and a copy that is made later is recognised."""
-    address, make_copy, put_in_place = place
+    address, make_copy, replace = place
     journal = at(address, "batch")
     await run(journal, client, creates(client, 2))
 
@@ -206,7 +206,7 @@ async def test_store_of_the_first_version(service, client, place):
         )
     await make_copy()
     await run(journal, client, creates(client, 3))
-    await put_in_place()
+    await replace()
     await refused(journal, client, OTHER, creates(client, 3))
     assert service.arrivals("webhooks.create") == 3
 

@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.client import options_of
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.lanes import new_lane
 from invsvc_async.durable.store.restored import CountedSends, wrong_with
@@ -156,7 +156,7 @@ async def test_count_of_what_was_not_stored(journal):
     done.state, done.done_at = State.DONE, 1
     await lane.put(done)
     for each in (dropped, done):
-        with pytest.raises(LostLaneError):
+        with pytest.raises(LostEntryError):
             await lane.put(entry(each.key, seq=each.seq))
     await store.aclose()
     assert await counted(store.path) == (2, 2)

@@ -44,4 +44,4 @@ def test_what_makes_another_write(changes, is_same):
         body={"count": 1},
     )
     # reaches: all that may differ, of which a journal shows a part
-    assert left_keys._is_same_write(one, attrs.evolve(one, **changes)) is is_same
+    assert left_keys._asks_for_same(one, attrs.evolve(one, **changes)) is is_same

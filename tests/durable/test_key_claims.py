@@ -13,13 +13,18 @@ from msgspec.structs import replace
 from invsvc_async import JournalError, Verdict
 from invsvc_async.durable import journal, key_claims, run_ends
 from invsvc_async.durable.entries import JournalEntries
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.keyed_run import KeyedRun
 from invsvc_async.durable.store import claims as in_store
 from invsvc_async.durable.store.claims import Abandoned, Held, Taken, release
 from invsvc_async.durable.store.conditions import ENDED, FREED, WaitsFor
 from invsvc_async.durable.store.lanes import release_lanes
-from invsvc_async.durable.store.order import Turn
+from invsvc_async.durable.store.order import (
+    Turn,
+    WritesBeside,
+    ahead_of,
+    unknown_beside,
+)
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.statements import key_sql
 from invsvc_async.durable.store.states import Left
@@ -41,6 +46,11 @@ def shared(request):
 
 def claims_of(client):
     return journal_of(client).keys.claims
+
+
+def runs_of(client):
+    """Return the names of the keys that have runs now."""
+    return journal_of(client).keys._runs._runs
 
 
 def rows_of(client, text, *values):
@@ -74,9 +84,7 @@ async def under_way(service, client, key="k"):
     service.script("webhooks.create", "apply, then hang")
     running = asyncio.create_task(create(client, key).outcome())
     await service.arrived("webhooks.create", before + 1)
-    [name] = [
-        each for each in journal_of(client).keys._runs._runs if each.endswith(f" {key}")
-    ]
+    [name] = [each for each in runs_of(client) if each.endswith(f" {key}")]
     try:
         yield await claims_of(client).look(name)
     finally:
@@ -155,7 +163,7 @@ async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shar
         await move(one, found, FREED)
         free = await claims.look(found.entry.key)
         await owner(one, "thief.1", lane.number)
-        with pytest.raises(LostLaneError):
+        with pytest.raises(LostEntryError):
             await claims.take(free.entry, lane)
         sends = service.arrivals("webhooks.create")
         new = await create(other, "new", url="https://me.example/new").outcome()
@@ -188,7 +196,7 @@ async def test_zombie_notes_no_body_for_what_another_has(service, shared):
         await owner(other, "thief.1", mine.number)
         await rows_of(other, f"UPDATE {{s}}entries SET state = {State.TO_DO:d}")
         anew = replace(found.entry, digest="another body")
-        with pytest.raises(LostLaneError):
+        with pytest.raises(LostEntryError):
             await in_store.note_anew(store_beneath(one), anew, mine, is_moved=False)
         seen = await claims_of(other).look(found.entry.key)
         assert seen.entry.digest == found.entry.digest
@@ -201,10 +209,10 @@ async def test_what_may_have_been_sent_is_not_noted_as_another_write(service, sh
         store = store_beneath(one)
         mine = await journal_of(one).life.own_lane()
         anew = replace(found.entry, digest="another body", thing="/webhooks/wh_1")
-        with pytest.raises(LostLaneError):
+        with pytest.raises(LostEntryError):
             await in_store.note_anew(store, anew, mine, is_moved=True)
         assert (await claims_of(other).look(found.entry.key)).entry == found.entry
-        with pytest.raises(LostLaneError):
+        with pytest.raises(LostEntryError):
             await in_store.note_anew(store, replace(anew, seq=0), mine, is_moved=True)
 
 
@@ -337,6 +345,7 @@ class Claimant:
         self.client, self.name, self.seq, self.is_next = client, name, 0, True
         self.place = 0
         self.passed = []
+        self.intent = "{}"
 
     async def claim(self):
         """Claim the key as of a write that is being sent; return whether it is next, and what is stored."""
@@ -349,12 +358,25 @@ class Claimant:
     def entry(self, state, **done):
         return Entry(
             seq=self.seq, place=self.place, key=self.name, state=state, thing=self.thing, digest="{}",
-            intent="{}", operation="journeys.update", **done,
+            intent=self.intent, operation="journeys.update", **done,
         )  # fmt: skip
 
     async def begin(self, waits_for=WaitsFor.EARLIER):
-        """Try to begin its send; return what came of it."""
-        self.waits_for = waits_for
+        """Look at the other writes, and try to begin its send; return what came of it."""
+        await self.look(waits_for)
+        return await self.begin_as_found()
+
+    async def look(self, waits_for=WaitsFor.EARLIER):
+        """Find the other writes to its thing."""
+        self.waits_for, store = waits_for, store_beneath(self.client)
+        ahead = await ahead_of(
+            store, self.thing, self.place, 0, self.seq, self.waits_for
+        )
+        unknown = await unknown_beside(store, self.thing, self.seq)
+        self.beside = WritesBeside(ahead.last, unknown, self.passed)
+
+    async def begin_as_found(self):
+        """Try to begin its send, by what it has found; return what came of it."""
         return await journal_of(self.client).keys.claims.begin(
             self, self.entry(State.SENDING)
         )
@@ -379,15 +401,15 @@ class Claimant:
         text = "UPDATE {s}entries SET lane = $2 WHERE seq = $1"
         await rows_of(self.client, text, self.seq, lane)
 
-    async def end(self, verdict):
-        """Store its verdict, and what it left."""
+    async def end(self, verdict, at=1):
+        """Store its verdict, of the time *at* (ms), and what it left."""
         left = (
             Left(self.thing, None, "{}", 1)
             if verdict in ("applied", "unknown")
             else None
         )
         await self.lane.put(
-            self.entry(State.DONE, verdict=verdict, outcome="{}", done_at=1), left
+            self.entry(State.DONE, verdict=verdict, outcome="{}", done_at=at), left
         )
 
 
@@ -452,7 +474,7 @@ async def test_order_after_a_write_that_was_made_the_newest(service, shared):
         await second.claim()
         await second.end("applied")
         store = store_beneath(first.client)
-        script = partial(JournalEntries._reopen, ["a"], ["refused"], {}, newest=True)
+        script = partial(JournalEntries._reopen, ["a"], ["refused"], {}, at_end=True)
         assert [each.key for each in await store.run(script)] == ["a"]
         assert not await claimant("c").claim()
 
@@ -483,7 +505,7 @@ async def test_claim_amid_a_retry_as_the_newest(service, shared):
         await second.claim()
         await second.end("applied")
         store = store_beneath(first.client)
-        reopening = JournalEntries._reopen(["a"], ["refused"], {}, newest=True)
+        reopening = JournalEntries._reopen(["a"], ["refused"], {}, at_end=True)
         async with asyncio.timeout(60), store.lent() as connection:
             paused = Paused(connection, "newest = NULL")
             running = asyncio.create_task(
@@ -608,9 +630,46 @@ async def test_turn_of_a_write_beside_an_earlier_one(service, address):
         assert await second.begin() is Turn.WAITS
         await first.move(FREED)
         assert await second.begin() is Turn.WAITS  # it may have been sent
-        second.passed = [first.seq]
+        second.passed = ["{}"]
         assert await second.begin() is Turn.BEGUN
         assert await second.begin() is Turn.BEGUN  # a try whose reply was lost
+
+
+async def test_turn_of_a_write_beside_an_earlier_one_that_is_sent_again(
+    service, address
+):
+    """The earlier one was passed over, and perhaps sent once more since then: each send stores another intent."""
+    async with order(service, address) as claimant:
+        first, second = claimant("a"), claimant("b")
+        assert await first.claim()
+        assert not await second.claim()
+        second.passed = ["{}"]
+        await second.look()
+        first.intent = '{"sent": []}'
+        await first.lane.put(first.entry(State.SENDING))
+        await first.move(FREED)
+        assert await second.begin_as_found() is Turn.WAITS
+        second.passed = [first.intent]
+        assert await second.begin() is Turn.BEGUN
+
+
+@pytest.mark.parametrize("ends", ["unknown", "applied"])
+async def test_turn_of_a_write_beside_an_earlier_one_that_has_ended_since(
+    service, address, ends
+):
+    """The run looks once more: the earlier write may still have an effect, or has changed the thing."""
+    async with order(service, address) as claimant:
+        before, first, second = (claimant(name) for name in "abc")
+        assert await before.claim()
+        assert not await first.claim()
+        assert not await second.claim()
+        await before.end("unknown")
+        await first.end("unknown" if ends == "unknown" else "refused")
+        await second.look()
+        await first.reopen(State.SENDING)
+        await first.end(ends, at=2)
+        assert await second.begin_as_found() is Turn.WAITS
+        assert await second.begin() is Turn.BEGUN
 
 
 async def test_turn_of_a_write_beside_an_earlier_one_that_waits(service, address):
@@ -665,7 +724,7 @@ async def test_turn_of_a_write_that_another_process_has(service, shared, what):
             await second.move(FREED)
         else:
             await owner(second.client, "thief.1", second.lane.number)
-        with pytest.raises(LostLaneError):
+        with pytest.raises(LostEntryError):
             await second.begin()
         assert second.lane.doubtful
         [entry] = await store_beneath(second.client).entries("e.seq = $1", second.seq)
@@ -971,8 +1030,11 @@ async def test_key_that_runs_again_while_its_cancelled_claim_is_answered(
         answered.set()
         await service.arrived("journeys.update", before + 1)
         await asyncio.sleep(0.5)  # sleeps: for a release that comes late
+        [name] = [each for each in runs_of(one) if each.endswith(" k1")]
+        while_sent = await claims_of(other).look(name)
         beside = asyncio.create_task(rename(other, "A", "k1").outcome())
         outcomes = await asyncio.gather(again, beside, behind)
+    assert not isinstance(while_sent, Abandoned)
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
     names = [each.body["name"] for each in service.ledger.effects("journeys.update")]
     assert names == ["zero", "A", "B"]

@@ -8,12 +8,14 @@ import attrs
 import pytest
 
 from invsvc_async import Batch, CallOptions, Verdict
+from invsvc_async.durable.key_runs import KeyRuns
 from invsvc_async.reconcile.findings import is_unique
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.durable.test_restored import SOON
 from tests.durable.writing import create, cut_off, retry
-from tests.support.inside import store_beneath
-from tests.support.waiting import until
+from tests.support.gate import PATIENT, gate
+from tests.support.inside import journal_of, store_beneath
+from tests.support.waiting import cancel, until
 
 pytestmark = pytest.mark.one_python
 
@@ -82,6 +84,169 @@ async def test_lost_answer_of_an_untagged_create(service, address):
             "match",
         ), outcome.explain()
     assert service.arrivals("webhooks.create") == 1
+
+
+async def left_in_doubt(service, client):
+    """Create a webhook, of which the list shows its tag, and one under the key "k", whose answer is lost."""
+    await create(client, "other", url="https://other.example/in").outcome()
+    service.script("webhooks.create", "apply, then hang")
+    await cut_off(service, create(client))
+    return next(
+        hook for hook in await client.webhooks.list() if hook.url == HOOK["url"]
+    )
+
+
+CHANGES = {
+    "description": {"description": "orders of May"},
+    "all but the URL": {
+        "description": "orders of May",
+        "events": ["payment.created"],
+        "status": "inactive",
+    },
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("by", ["a keyed update", "an update", "somebody else"])
+async def test_create_in_doubt_whose_tag_is_edited_away(service, address, by, changes):
+    """Its webhook may still be its own, though another one shows that tags are kept: nothing is sent again."""
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        hook = await left_in_doubt(service, client)
+        match by:
+            case "a keyed update":
+                await client.webhooks.update(hook, **changes).keyed("change")
+            case "an update":
+                await client.webhooks.update(hook, **changes)
+            case _:
+                service.change_webhook(hook.id, **changes)
+        outcome = await create(client).outcome()
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        again = await create(client).outcome()
+    for each in (outcome, again):
+        assert (each.verdict, each.evidence.cause) == (
+            Verdict.UNKNOWN,
+            "candidates",
+        ), each.explain()
+        assert [item["id"] for item in each.evidence.candidates] == [hook.id]
+    assert [
+        entry.target
+        for entry in service.ledger.effects("webhooks.create")
+        if entry.body["url"] == HOOK["url"]
+    ] == [hook.id]
+
+
+async def test_create_in_doubt_that_gets_the_description_of_another(service, address):
+    """Its webhook may still be its own, though it has the tag of the other one: nothing is sent again."""
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        hook = await left_in_doubt(service, client)
+        [other] = [each for each in await client.webhooks.list() if each.id != hook.id]
+        service.change_webhook(hook.id, description=other.description)
+        outcome = await create(client).outcome()
+    assert (outcome.verdict, outcome.evidence.cause) == (
+        Verdict.UNKNOWN,
+        "candidates",
+    ), outcome.explain()
+    assert [item["id"] for item in outcome.evidence.candidates] == [hook.id]
+    assert service.arrivals("webhooks.create") == 2
+
+
+async def test_two_creates_in_doubt_whose_webhooks_get_one_description(
+    service, address
+):
+    """The one whose tag both have is applied; that says nothing of which is its own, so the other is not sent."""
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        hook = await left_in_doubt(service, client)
+        service.script("webhooks.create", "apply, then hang")
+        await cut_off(service, create(client, "second"))
+        [second] = [
+            each
+            for each in await client.webhooks.list()
+            if each.url == HOOK["url"] and each.id != hook.id
+        ]
+        service.change_webhook(hook.id, description=second.description)
+        applied = await create(client, "second").outcome()
+        outcome = await create(client).outcome()
+    assert applied.applied, applied.explain()
+    assert outcome.verdict is Verdict.UNKNOWN, outcome.explain()
+    assert service.arrivals("webhooks.create") == 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"url": "https://third.example/in"}, {"created_at": 1_700_000_000_000}],
+    ids=["another URL", "made before"],
+)
+async def test_create_in_doubt_beside_what_gets_the_description_of_another(
+    service, address, changes
+):
+    """What has another URL, or was made before, is not its own, whatever tag it has."""
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        other = await create(client, "other", url="https://other.example/in")
+        service.script("webhooks.create", "hang")
+        await cut_off(service, create(client))
+        service.seed_webhook(
+            **{
+                "url": HOOK["url"],
+                "description": other.description,
+                "created_at": service.clock.now_ms(),
+                **changes,
+            }
+        )
+        outcome = await create(client).outcome()
+    assert outcome.applied, outcome.explain()
+    made = [entry.target for entry in service.ledger.effects("webhooks.create")]
+    assert made[1:] == [outcome.value.id]
+
+
+async def test_create_in_doubt_beside_another_url_of_the_host(service, address):
+    """What somebody else makes there without a tag is no candidate, because the service keeps tags."""
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        await create(client, "other", url="https://other.example/in").outcome()
+        service.script("webhooks.create", "hang")
+        await cut_off(service, create(client))
+        service.seed_webhook(
+            url="https://me.example/theirs", created_at=service.clock.now_ms()
+        )
+        outcome = await create(client).outcome()
+    assert outcome.applied, outcome.explain()
+    made = [entry.target for entry in service.ledger.effects("webhooks.create")]
+    assert made[1:] == [outcome.value.id]
+
+
+COPIES = {
+    "of another URL": {"url": "https://second.example/in", "tag": False},
+    "of another URL, tagged": {"url": "https://second.example/in"},
+    "of the same URL": {"tag": False},
+    "of the same URL, tagged": {},
+}
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+async def test_copy_of_a_webhook_whose_create_is_in_doubt(service, address, copied):
+    """A webhook that was made with the description of the first one, tag included, is not taken for it."""
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        hook = await left_in_doubt(service, client)
+        copy = await create(client, "copy", description=hook.description, **copied)
+        outcome = await create(client).outcome()
+    made = [entry.target for entry in service.ledger.effects("webhooks.create")]
+    assert made[1:] == [hook.id, copy.id]
+    assert outcome.applied, outcome.explain()
+    assert (outcome.value.id, outcome.evidence.duplicates) == (hook.id, ())
+
+
+@pytest.mark.parametrize(
+    "copied", [name for name in COPIES if name != "of the same URL"]
+)
+async def test_copy_that_another_process_finds(service, address, copied):
+    """It knows no answers.  The copy has another URL, or a tag of its own: else nothing would tell them apart."""
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        hook = await left_in_doubt(service, client)
+        await create(client, "copy", description=hook.description, **COPIES[copied])
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        outcome = await create(client).outcome()
+    assert service.arrivals("webhooks.create") == 3
+    assert outcome.applied, outcome.explain()
+    assert (outcome.value.id, outcome.evidence.duplicates) == (hook.id, ())
 
 
 async def outcomes_of(*writes):
@@ -277,14 +442,19 @@ async def test_unknown_untagged_creates_that_are_run_again_at_once(
     assert sorted(descriptions(service)) == ["a", "b"]
 
 
-async def test_untagged_creates_in_doubt_that_are_to_be_done_again(service, address):
-    """Marked by people, all of them may have been sent, and no run has them."""
+async def leave_marked(service, address, keys):
+    """Leave untagged creates under *keys* in doubt, as a client does that gives up, and mark them to be done again."""
     async with client_of(service, journal=address, timeout=SOON) as client:
-        for key in "abc":
+        for key in keys:
             service.script("webhooks.create", "reset")
             doubtful = create(client, key, tag=False, description=key)
             assert not (await doubtful.with_policy(deadline=0.05).outcome()).applied
-    await retry(client, address, *"abc")
+    await retry(client, address, *keys)
+
+
+async def test_untagged_creates_in_doubt_that_are_to_be_done_again(service, address):
+    """Marked by people, all of them may have been sent, and no run has them."""
+    await leave_marked(service, address, "abc")
     async with client_of(service, journal=address, timeout=SOON) as client:
         again = [create(client, key, tag=False, description=key) for key in "bac"]
         outcomes = await outcomes_of(*again)
@@ -292,6 +462,67 @@ async def test_untagged_creates_in_doubt_that_are_to_be_done_again(service, addr
         each.explain() for each in outcomes
     ]
     assert sorted(descriptions(service)) == ["a", "b", "c"]
+
+
+async def test_run_that_waits_for_a_create_that_another_run_settles(
+    service, address, monkeypatch
+):
+    """The run looks again once the create is settled, although a run of the create has begun meanwhile."""
+
+    def made(client, key):
+        return create(client, key, tag=False, description=key)
+
+    waited_for, until_end = [], KeyRuns.until_end
+
+    async def noted(self, name):
+        waited_for.append(name)
+        await until_end(self, name)
+
+    # reaches: nothing else tells that a run waits for another one
+    monkeypatch.setattr(KeyRuns, "until_end", noted)
+    await leave_marked(service, address, "abc")
+    async with client_of(service, journal=address, timeout=PATIENT) as client:
+        with gate(service, "webhooks.list") as reads:
+            runs = [asyncio.create_task(made(client, "b").outcome())]
+            await until(lambda: reads.held)  # it settles a
+            runs += [asyncio.create_task(made(client, key).outcome()) for key in "ac"]
+            await until(lambda: waited_for)  # c waits for a
+        async with asyncio.timeout(300):
+            outcomes = await asyncio.gather(*runs)
+    assert {each.verdict for each in outcomes} == {Verdict.APPLIED}, [
+        each.explain() for each in outcomes
+    ]
+    assert sorted(descriptions(service)) == ["a", "b", "c"]
+
+
+async def test_untagged_creates_that_another_process_settles_one_after_the_other(
+    service, shared
+):
+    """The runs of this process wait for that one alone, not for each other."""
+
+    def runs(client):
+        writes = [create(client, key, tag=False, description=key) for key in "ab"]
+        return [asyncio.create_task(write.outcome()) for write in writes]
+
+    await leave_marked(service, shared, "ab")
+    async with (
+        asyncio.timeout(300),
+        client_of(service, journal=shared, timeout=PATIENT) as one,
+        client_of(service, journal=shared, timeout=PATIENT) as other,
+    ):
+        with gate(service, "webhooks.list", many=99) as reads:
+            first = runs(one)
+            await until(lambda: reads.held)  # it settles one of them
+            beside = runs(other)
+            await until(lambda: len(journal_of(other).keys.claims.waits._waiting) == 2)
+            await cancel(*first)
+            again = runs(one)
+            await until(lambda: reads.held > 1)
+        outcomes = await asyncio.gather(*beside, *again)
+    assert {each.verdict for each in outcomes} == {Verdict.APPLIED}, [
+        each.explain() for each in outcomes
+    ]
+    assert sorted(descriptions(service)) == ["a", "b"]
 
 
 async def test_untagged_create_is_settled_beside_another_one(service, shared):

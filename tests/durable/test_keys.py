@@ -435,6 +435,23 @@ async def test_key_of_a_write_without_a_journal(service):
     assert service.arrivals() == 0
 
 
+async def test_key_of_a_resumed_write(service, tmp_path):
+    """It is that of its intent: another one would not be stored, and the same write could be sent under it."""
+    service.script("webhooks.create", "reset", "reset")
+    async with client_of(service, journal=tmp_path / "first.db") as client:
+        await cut_off(service, client.webhooks.create(**HOOK))
+        await cut_off(service, create(client, "k"))
+        without, keyed = client.unsettled
+        with pytest.raises(InvalidRequestError, match="has the key of the intent"):
+            client.resume(keyed).keyed("order-17")
+        assert (await client.resume(keyed).keyed("k").outcome()).applied
+    async with client_of(service, journal=tmp_path / "second.db") as client:
+        with pytest.raises(InvalidRequestError, match="has the key of the intent"):
+            client.resume(without, same_mode=True).keyed("order-17")
+        assert await client.outcome_of("order-17") is None
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
 @pytest.mark.parametrize("key", ["", "x" * 201, "a\nb", "a\0", 7])
 async def test_bad_keys(service, client, key):
     """They are refused when given."""

@@ -7,9 +7,13 @@ import asyncio
 import pytest
 
 from invsvc_async import ReconcilePolicy, Verdict
+from invsvc_async.durable.key_claims import Claims
+from invsvc_async.durable.key_names import Namespaces
 from tests.batch.conftest import client_of
 from tests.durable.writing import cut_off
+from tests.support.gate import gate
 from tests.support.inside import store_beneath
+from tests.support.waiting import cancel, until
 
 pytestmark = [pytest.mark.one_python, pytest.mark.silence(1)]
 
@@ -51,6 +55,12 @@ def is_shared(address):
 
 def newest(journey):
     return lambda client: renaming(client, journey, "third").keyed("third")
+
+
+async def has_entry(client, key):
+    """Return whether the journal of *client* has an entry under *key*."""
+    entries = await store_beneath(client).entries("true")
+    return any(key in each.key for each in entries)
 
 
 async def by_another(service, address, write):
@@ -199,6 +209,36 @@ async def test_create_that_may_still_land_under_a_key(service, address):
     assert (outcome.applied, outcome.value.id) == (True, second.target)
 
 
+@pytest.mark.parametrize("end", ["closed", "cut off"])
+@pytest.mark.parametrize("earlier_one", ["has a key", "is run again", "has none"])
+async def test_write_without_a_key_after_one_that_may_still_land(
+    service, address, earlier_one, end
+):
+    """It waits until the other one can have no effect any more, also if that is run again meanwhile."""
+    journey = service.seed_journey(name="old").id
+    service.script("journeys.update", f"late {LATE}, then reset")
+
+    def earlier(client):
+        write = renaming(client, journey, "earlier")
+        return write if earlier_one == "has none" else write.keyed("k")
+
+    async with opened(service, address) as client:
+        if end == "closed":
+            running = asyncio.create_task(earlier(client).outcome())
+            await service.arrived("journeys.update")
+        else:
+            await cut_off(service, earlier(client))
+    if end == "closed":
+        assert (await running).verdict is Verdict.UNKNOWN
+    async with opened(service, address) as client:
+        later = asyncio.create_task(renaming(client, journey, "later").outcome())
+        if earlier_one == "is run again":
+            await asyncio.sleep(0)
+            await earlier(client).outcome()
+        assert (await later).applied
+    assert applied(service, "journeys.update", "name") == ["earlier", "later"]
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("order", ["without, with, without", "with, without, with"])
 async def test_writes_of_both_kinds_at_once(service, address, order, is_known):
@@ -227,3 +267,131 @@ async def test_writes_without_a_key_leave_nothing_of_their_things(service, addre
         )
         rows = await store_beneath(client).rows("SELECT thing FROM {s}states")
     assert rows == []
+
+
+@pytest.mark.parametrize("ends", ["answered", "cut off"])
+async def test_key_that_another_process_claims_before_a_write_without_one_is_over(
+    service, shared, monkeypatch, ends
+):
+    """The run goes on with the entry: a key for which that write waits may wait for the entry."""
+    journey = service.seed_journey(name="old").id
+    looked, may_claim = asyncio.Event(), asyncio.Event()
+    claim, look = Claims.claim, Claims.look
+
+    async def held_back(self, run, entry):
+        if "third" in run.name:
+            await may_claim.wait()
+        return await claim(self, run, entry)
+
+    async def noted(self, name, mine=None):
+        found = await look(self, name, mine)
+        if "second" in name:
+            looked.set()
+        return found
+
+    def keyed(client, name):
+        return renaming(client, journey, name).keyed(name)
+
+    async with opened(service, shared) as one, opened(service, shared) as other:
+        for client in (one, other):
+            await client.journeys.get(journey)
+        # reaches: nothing else makes a claim late
+        monkeypatch.setattr(Claims, "claim", held_back)
+        # reaches: nothing else tells that a run has looked
+        monkeypatch.setattr(Claims, "look", noted)
+        third = asyncio.create_task(keyed(one, "third").outcome())
+        await asyncio.sleep(0)
+        without = asyncio.create_task(renaming(one, journey, "fourth").outcome())
+        await asyncio.sleep(0)
+        second = asyncio.create_task(keyed(one, "second").outcome())
+        await looked.wait()
+        if ends == "cut off":
+            service.script("journeys.update", "hang")
+            await cut_off(service, keyed(other, "second"))
+            may_claim.set()
+        else:
+            with gate(service, "journeys.update"):
+                elsewhere = asyncio.create_task(keyed(other, "second").outcome())
+                await service.arrived("journeys.update")
+                may_claim.set()
+                await until(lambda: has_entry(one, "third"))
+            assert (await elsewhere).applied
+        async with asyncio.timeout(300):
+            outcomes = await asyncio.gather(second, third, without)
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 3, [
+        each.explain() for each in outcomes
+    ]
+    assert applied(service, "journeys.update", "name") == ["second", "third", "fourth"]
+
+
+async def test_runs_of_a_key_that_need_different_time_to_find_its_name(
+    service, address, monkeypatch
+):
+    """They take place in the order of their starts, since writes that start between them rely on that."""
+    journey = service.seed_journey(name="old").id
+    is_named, may_go = asyncio.Event(), asyncio.Event()
+    name = Namespaces.name
+
+    async def late_at_first(self, *given, **more):
+        if not is_named.is_set():
+            is_named.set()
+            await may_go.wait()
+        return await name(self, *given, **more)
+
+    async with opened(service, address) as client:
+        await client.outcome_of("none")
+        # reaches: nothing else makes one run slower than the next one
+        monkeypatch.setattr(Namespaces, "name", late_at_first)
+        first = asyncio.create_task(renaming(client, journey, "a").keyed("k").outcome())
+        await is_named.wait()
+        without = asyncio.create_task(renaming(client, journey, "b").outcome())
+        await asyncio.sleep(0)  # sleeps: it starts
+        again = asyncio.create_task(renaming(client, journey, "a").keyed("k").outcome())
+        await asyncio.sleep(0)  # sleeps: it starts
+        may_go.set()
+        async with asyncio.timeout(300):
+            outcomes = await asyncio.gather(first, without, again)
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 3
+    assert applied(service, "journeys.update", "name") == ["a", "b"]
+
+
+async def test_key_that_is_forgotten_and_run_again_as_another_one_looks_at_it(
+    service, address, monkeypatch
+):
+    """The other one was behind it, and is ahead now: they do not wait for each other."""
+    journey = service.seed_journey(name="old").id
+    is_seen, may_go = asyncio.Event(), asyncio.Event()
+    look = Claims.look
+
+    def keyed(client, name):
+        return asyncio.create_task(
+            renaming(client, journey, name).keyed(name).outcome()
+        )
+
+    async def late_for_the_second(self, name, mine=None):
+        is_of_second = asyncio.current_task() is second
+        if is_of_second and "first" in name and not is_seen.is_set():
+            is_seen.set()
+            await may_go.wait()
+        return await look(self, name, mine)
+
+    async with opened(service, address) as client:
+        with gate(service, "journeys.update") as before:
+            zeroth = keyed(client, "zeroth")
+            first = keyed(client, "first")
+            second = keyed(client, "second")
+            await until(lambda: before.held)
+            await until(lambda: has_entry(client, "first"))
+            await cancel(first)
+            # reaches: nothing else makes the time between two statements longer
+            monkeypatch.setattr(Claims, "look", late_for_the_second)
+        assert (await zeroth).applied
+        await is_seen.wait()
+        assert await client.forget("first")
+        again = keyed(client, "first")
+        await until(lambda: has_entry(client, "first"))
+        may_go.set()
+        async with asyncio.timeout(300):
+            outcomes = await asyncio.gather(second, again)
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 2
+    assert applied(service, "journeys.update", "name") == ["zeroth", "second", "first"]

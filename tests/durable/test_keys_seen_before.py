@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from invsvc_async import Verdict
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entry import LostEntryError, State
 from invsvc_async.durable.store.conditions import FREED
 from tests.batch.conftest import client_of
 from tests.durable.writing import cut_off, rename
@@ -177,18 +177,22 @@ async def test_entry_is_not_reopened_in_a_lane_that_was_taken_over(service, shar
         store = store_beneath(one)
         [seen] = await store.entries("true")
         await steal(one, lane)
-        with pytest.raises(LostLaneError):
+        with pytest.raises(LostEntryError):
             await claims.reopen(seen, State.TO_DO, lane)
         assert (await store.entries("true"), lane.doubtful) == ([seen], True)
         assert (await rename(one, "x", "k").outcome()).applied
 
 
+@pytest.mark.parametrize("is_its_own", [True, False])
 async def test_write_that_is_done_anew_by_a_process_that_has_lost_its_lane(
-    service, shared
+    service, shared, is_its_own
 ):
-    """Nobody else runs it, so the verdict of before is not that of this run."""
-    async with client_of(service, journal=shared) as one:
-        await refused(service, one)
+    """Nobody else runs it, so no verdict of before is that of the run, whoever has found it."""
+    async with (
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
+        await refused(service, one if is_its_own else other)
         _, lane = await claims_and_lane(one)
         await steal(one, lane)
         assert (await rename(one, "x", "k").outcome()).applied

@@ -128,7 +128,7 @@ async def test_prune_and_retry_at_the_same_time(store, entries):
     first, second, reopened = await asyncio.gather(
         entries.prune(LATER),
         entries.prune(LATER),
-        reopen_all(entries, ["refused"], newest=False),
+        reopen_all(entries, ["refused"], at_end=False),
     )
     assert first + second + reopened == ROWS
     assert await numbers(store, FULL.replace("outcome", "intent")) == [reopened]
@@ -168,7 +168,7 @@ async def test_retry_of_many_keys(store, entries):
         "UPDATE {s}entries SET verdict = CASE seq % 2 WHEN 0 THEN 'refused' ELSE 'unknown' END"
     )
     keys = [f"row-{n % 700}" for n in range(1500, 0, -1)] + ["none"] * 500
-    assert len(await entries.do_again(keys, verdicts=["refused"], newest=True)) == 349
+    assert len(await entries.do_again(keys, verdicts=["refused"], at_end=True)) == 349
     found = await numbers(
         store, "SELECT seq FROM {s}entries WHERE state = 0 ORDER BY place"
     )

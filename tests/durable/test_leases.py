@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.client import options_of
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entry import LostEntryError, State
 from invsvc_async.durable.leases import LEASE, Leases
 from invsvc_async.durable.store.members import Sign
 from tests.durable.stores import counts, end, fill, lanes_of, numbers, opened, store_of
@@ -68,7 +68,7 @@ async def process(world, name, *, stops):
         for lane in held:
             for entry in await world.store.open_in({lane.number: 0}, (), 100):
                 attempts = entry.intent.split()
-                if not lane.was_free:
+                if not lane.has_ended:
                     world.too_late |= {(entry.key, attempt) for attempt in attempts}
                 sent = entry.state is State.SENDING and entry.key in world.effects
                 while not sent:
@@ -81,7 +81,7 @@ async def process(world, name, *, stops):
                 yield
                 await end(lane, entry, "applied")
         yield
-    except LostLaneError:
+    except LostEntryError:
         return
     finally:
         if stops:
@@ -217,7 +217,7 @@ async def test_store_that_waits_for_a_take_over(store, lane):
         storing = lane.put(entry)
         await until_blocked(store)
         assert not storing.done()
-    with pytest.raises(LostLaneError):
+    with pytest.raises(LostEntryError):
         await storing
     assert await numbers(store, "SELECT state FROM {s}entries") == [State.TO_DO]
 
@@ -233,7 +233,7 @@ async def test_end_that_is_stored_again_while_it_is_reopened(store, lane):
         )
         storing = lane.put(entry)
         await until_blocked(store)
-    with pytest.raises(LostLaneError):
+    with pytest.raises(LostEntryError):
         await storing
     assert await counts(store) == before
 
@@ -247,7 +247,7 @@ async def test_take_over_while_the_owner_stores(store, lane, client):
         await storing.execute("UPDATE entries SET state = 1")
         assert await lanes_of(store, clock) == []
     (taken,) = await lanes_of(store, clock)
-    assert not taken.was_free
+    assert not taken.has_ended
     (found,) = await store.open_in({taken.number: 0}, (), 9)
     assert (found.seq, found.state) == (entry.seq, State.SENDING)
 
@@ -255,7 +255,7 @@ async def test_take_over_while_the_owner_stores(store, lane, client):
 async def test_heir_of_a_silent_process_that_is_gone(store, lane, clock):
     """Its lane is free, but the process before it may still have a request under way; in an hour it has not."""
     await store.rows("UPDATE {s}lanes SET owner = 'silent.1'")
-    for seconds, was_free in ((0, False), (0, False), (3500, False), (3700, True)):
+    for seconds, has_ended in ((0, False), (0, False), (3500, False), (3700, True)):
         await store.rows(
             "UPDATE {s}facts SET value = CAST(CAST(value AS float8) - {arg 1 float8} AS text) "
             "WHERE name = 'silent'",
@@ -264,7 +264,7 @@ async def test_heir_of_a_silent_process_that_is_gone(store, lane, clock):
         heir = Leases(store, clock)
         await heir.beat()
         (taken,) = await heir.take(1)
-        assert taken.was_free is was_free
+        assert taken.has_ended is has_ended
         await heir.give_up([taken])
 
 
@@ -340,9 +340,9 @@ async def test_process_that_was_stopped(store, lane, clock):
     await store.rows("UPDATE {s}members SET seen = seen - 3600")
     await other.beat()
     (theirs,) = await other.take(1)
-    assert (theirs.number, theirs.was_free) == (mine.number, False)
+    assert (theirs.number, theirs.has_ended) == (mine.number, False)
     await stopped.beat()
-    with pytest.raises(LostLaneError):
+    with pytest.raises(LostEntryError):
         await asyncio.wait_for(holding, 30)
     assert stopped.lanes == {}
 
@@ -402,7 +402,7 @@ async def test_clock_that_is_set_back_after_a_process_died(store, lane, clock, s
     clock.time += 1
     assert await other.beat() == 1
     (taken,) = await other.take(1)
-    assert (taken.number, taken.was_free) == (lane.number, False)
+    assert (taken.number, taken.has_ended) == (lane.number, False)
     assert await numbers(store, "SELECT owner FROM {s}lanes") == [taken.token]
 
 
@@ -482,9 +482,9 @@ async def test_clock_that_is_set_forward(store, lane, clock):
     await set_back(store, -3600)
     await other.beat()
     (taken,) = await other.take(1)
-    assert not taken.was_free  # so what may have been sent is waited for
+    assert not taken.has_ended  # so what may have been sent is waited for
     entry.state = State.SENDING
-    with pytest.raises(LostLaneError):
+    with pytest.raises(LostEntryError):
         await mine.put(entry)
     await living.beat()
     assert mine.lost

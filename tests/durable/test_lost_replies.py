@@ -14,19 +14,19 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
-from invsvc_async.durable.entry import Entry, LostLaneError, State, VerdictAt
+from invsvc_async.durable.entry import Entry, LostEntryError, State, VerdictAt
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store.adding import add
 from invsvc_async.durable.store.conditions import WaitsFor
 from invsvc_async.durable.store.deleting import drop, prune
 from invsvc_async.durable.store.findings import store_finding
 from invsvc_async.durable.store.lanes import end_lane, new_lane
-from invsvc_async.durable.store.order import Turn, begin
+from invsvc_async.durable.store.order import Turn, WritesBeside, begin
 from invsvc_async.durable.store.postgres import PostgresStore
 from invsvc_async.durable.store.reopening import reopen
 from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.durable.store.tables import Opening
-from invsvc_async.durable.store.verdicts import acknowledge, take, take_verdicts
+from invsvc_async.durable.store.unheard import acknowledge, take, take_verdicts
 from invsvc_async.errors import JournalError
 from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import client_of
@@ -117,7 +117,7 @@ async def test_taking_lanes(store, client):
         store, "SELECT owner FROM {s}lanes ORDER BY id"
     )
     # nothing says that the second one was free
-    assert [lane.was_free for lane in taken] == [False, False]
+    assert [lane.has_ended for lane in taken] == [False, False]
 
 
 async def test_making_and_ending_a_lane(store, client):
@@ -141,7 +141,8 @@ async def test_beginning_beside_a_take_over(store, client):
     lane = leases.hold(2, leases.token())
     await store.rows("UPDATE {s}lanes SET owner = $1 WHERE id = 2", lane.token)
     own.state, own.intent = State.SENDING, SENT
-    beginning = partial(begin, store, own, lane, [], WaitsFor.EARLIER)
+    beside = WritesBeside()
+    beginning = partial(begin, store, own, lane, beside, WaitsFor.EARLIER)
     assert await beginning() is Turn.BEGUN
     other = Leases(store, options_of(client).core.clock)
     await other.beat()
@@ -162,8 +163,8 @@ async def test_changes_of_entries(store, client):
     for entry in (refused, other, done):
         await end(lane, entry, "applied" if entry is done else "refused", 1000)
     again = {"refused": {}, "other": {}}
-    for key, newest in (("refused", False), ("other", True)):
-        script = partial(reopen, [key], NOT_APPLIED, again[key], newest=newest)
+    for key, at_end in (("refused", False), ("other", True)):
+        script = partial(reopen, [key], NOT_APPLIED, again[key], at_end=at_end)
         assert [each.key for each in await twice(store, script)] == [key]
     assert await twice(store, partial(drop, "fresh", [], done=False))
     assert await counts(store) == await counts(store, SCAN)
@@ -342,7 +343,7 @@ async def test_take_over_that_is_cancelled(proxy, client, monkeypatch):
             await cancel(taking)
         assert len(await second.take(8)) == 3
         lanes = await first.take(8)
-        assert [lane.was_free for lane in lanes] == [False] * 5
+        assert [lane.has_ended for lane in lanes] == [False] * 5
         assert first.lanes == {lane.number: lane for lane in lanes}
         await first.beat()
         assert [lane.lost for lane in lanes] == [False] * 5
@@ -374,7 +375,7 @@ async def test_put_that_is_run_again_after_a_retry(proxy, client, request):
         proxy.cut()
         assert await Entries(other).do_again(["a"]) == ["a"]
         await proxy.open()
-        with pytest.raises(LostLaneError):
+        with pytest.raises(LostEntryError):
             await storing
         [again] = await store.entries("true")
         assert (again.state, again.verdict, await unheard(store)) == (

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.entries import lane_for, reopen_all
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from invsvc_async.durable.store.states import Left
@@ -231,7 +231,7 @@ class StoreModel(RuleBasedStateMachine):
         entry = self.entry(key, row._replace(state=State.SENDING, verdict=None))
         if drops:
             self.drop(key)
-        with pytest.raises(LostLaneError):
+        with pytest.raises(LostEntryError):
             self.done(self.sent(self.leases, entry))
 
     async def sent(self, leases, entry):
@@ -240,34 +240,34 @@ class StoreModel(RuleBasedStateMachine):
     # --- what people do
 
     @rule(
-        verdict=ENDS.filter(lambda verdict: verdict != "applied"), newest=st.booleans()
+        verdict=ENDS.filter(lambda verdict: verdict != "applied"), at_end=st.booleans()
     )
-    def retry(self, verdict, newest):
+    def retry(self, verdict, at_end):
         self.flush()
         again = [
             key
             for key, row in self.stored.items()
             if row.verdict == verdict and row.full
         ]
-        assert self.done(reopen_all(self.entries, [verdict], newest=newest)) == len(
+        assert self.done(reopen_all(self.entries, [verdict], at_end=at_end)) == len(
             again
         )
-        self.reopened(again, newest=newest)
+        self.reopened(again, at_end=at_end)
 
-    @rule(keys=st.lists(KEYS), newest=st.booleans())
-    def retry_keys(self, keys, newest):
+    @rule(keys=st.lists(KEYS), at_end=st.booleans())
+    def retry_keys(self, keys, at_end):
         self.flush()
         again = [
             key for key in sorted({*keys} & {*self.stored})
             if self.stored[key].full and self.stored[key].verdict not in (None, "applied")
         ]  # fmt: skip
-        assert self.done(self.entries.do_again(keys, newest=newest)) == again
-        self.reopened(again, newest=newest)
+        assert self.done(self.entries.do_again(keys, at_end=at_end)) == again
+        self.reopened(again, at_end=at_end)
 
-    def reopened(self, keys, *, newest):
+    def reopened(self, keys, *, at_end):
         for key in sorted(keys, key=lambda key: self.first[key]):
             row = self.stored[key]
-            place = next(self.places) if newest else row.place
+            place = next(self.places) if at_end else row.place
             self.stored[key] = row._replace(
                 place=place, state=State.TO_DO, verdict=None, flags=0, unheard=False,
                 sends=row.sends and row.verdict == "unknown",
@@ -415,7 +415,7 @@ class DatabaseModel(StoreModel):
             await self.open()
             if entry is not None:
                 entry.taker = None
-                with pytest.raises(LostLaneError):
+                with pytest.raises(LostEntryError):
                     await self.sent(stopped, entry)
             await stopped.beat()
             assert stopped.lanes == {}

@@ -10,11 +10,11 @@ from operator import attrgetter
 import pytest
 
 from invsvc_async import Timeouts, Verdict
-from invsvc_async.durable.key_claims import Claims
-from invsvc_async.durable.key_names import Namespaces
+from invsvc_async.durable.run_ends import RunEnds
 from tests.batch.conftest import client_of
 from tests.durable.child import process
 from tests.durable.queue_child import are_claimed, queue, update
+from tests.durable.writing import held_at_begin
 from tests.support.waiting import cancel, until
 
 pytestmark = pytest.mark.silence(1)
@@ -172,17 +172,17 @@ async def test_second_run_of_a_key_whose_first_run_is_cancelled(
     """It claims the key after the earlier starts for the thing, which the first run waited for."""
     thing = thing_of(service, "webhooks")
     may_go_on = asyncio.Event()
-    in_store = Namespaces.name
+    until_stored = RunEnds.until_stored
 
-    async def name(names, key, *given, **how):
-        if key == "k0":  # it has to look up something
+    async def until_late(ends, name):
+        if name.endswith("k0"):
             await may_go_on.wait()
-        return await in_store(names, key, *given, **how)
+        return await until_stored(ends, name)
 
     async with impatient_client(service, address) as client:
         await client.outcome_of("none")
         # reaches: a start that takes long before it claims
-        monkeypatch.setattr(Namespaces, "name", name)
+        monkeypatch.setattr(RunEnds, "until_stored", until_late)
         earlier, first, second = [
             asyncio.create_task(update(client, "webhooks", thing, key).outcome())
             for key in ("k0", "k1", "k1")
@@ -236,19 +236,9 @@ async def test_earlier_write_that_is_run_just_before_a_later_one_is_sent(
     service, shared, monkeypatch
 ):
     """The later one has passed it over, and is about to be sent: it sees then that it has to wait."""
-    begin, is_about_to, may_go = Claims.begin, asyncio.Event(), asyncio.Event()
-
-    async def held(claims, run, entry):
-        if run.name.endswith("k2"):
-            is_about_to.set()
-            await may_go.wait()
-        return await begin(claims, run, entry)
-
     thing = thing_of(service, "journeys")
     async with waiting(service, shared, thing, "k1", "k2") as (one, other):
-        monkeypatch.setattr(
-            Claims, "begin", held
-        )  # reaches: nothing else holds it there
+        is_about_to, may_go = held_at_begin(monkeypatch, "k2")
         later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())
         await is_about_to.wait()
         service.script("journeys.update", "slow 1")

@@ -298,7 +298,7 @@ async def test_write_of_which_nothing_was_sent(service, address):
         service.script("webhooks.create", "403")
         await create(client).outcome()
         [(name,)] = await rows_of(client, "SELECT key FROM {s}entries")
-        again = partial(JournalEntries._reopen, [name], ["refused"], {}, newest=False)
+        again = partial(JournalEntries._reopen, [name], ["refused"], {}, at_end=False)
         await store_beneath(client).run(again)  # as the command `retry` does
         for applied in (True, False):
             with pytest.raises(
@@ -317,7 +317,7 @@ async def test_write_of_an_older_copy(service, address):
         [(name,)] = await rows_of(client, "SELECT key FROM {s}entries")
         store = store_beneath(client)
         await store.run(
-            partial(JournalEntries._reopen, [name], ["refused"], {}, newest=False)
+            partial(JournalEntries._reopen, [name], ["refused"], {}, at_end=False)
         )
         await store.run(mark_restored)
         await client.resolve("k", applied="wh_1", **BY)
@@ -728,6 +728,27 @@ async def test_write_without_a_key_that_is_under_way(service, address):
         with pytest.raises(JournalError, match="is being done by this process"):
             await client.resolve(write.intent, applied=True, **BY)
         await cancel(running)
+
+
+async def test_next_write_under_a_key_after_a_finding_in_another_process(
+    service, shared
+):
+    """It does not take what its process has left of the thing before for the state before it."""
+    service.seed_journey(id="jrn_1")
+    async with (
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
+        assert (await rename(one, "first", "first").outcome()).applied
+        service.script("journeys.update", "apply, then hang")
+        await cut_off(service, other.journeys.update("jrn_1", name="second"))
+        await other.resolve(other.unsettled[0], applied=True, **BY)
+        service.script("journeys.update", "reset")
+        next_one = await rename(one, "second", "next").outcome()
+    assert "it may have matched before" in next_one.message, next_one.explain()
+    assert [
+        each.body["name"] for each in service.ledger.effects("journeys.update")
+    ] == ["first", "second"]
 
 
 @pytest.mark.slow

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from hashlib import sha256
 
+import attrs
 import pytest
 
-from invsvc_async import Verdict
-from tests.batch.conftest import client_of
+from invsvc_async import Timeouts, Verdict
+from tests.batch.conftest import POLICY, client_of
+from tests.durable.test_keys_seen_before import late
 from tests.durable.writing import cut_off
 from tests.support.database import database
 from tests.support.waiting import cancel
@@ -180,3 +182,134 @@ async def test_intent_settles_another_write(service, journal):
         await client.journeys.update("jrn_1", name="Beta").keyed("Alpha").outcome()
         assert (await client.settle(intent)).intent.identity == intent.identity
         assert (await client.outcome_of("Alpha")).value.name == "Beta"
+
+
+def created(client):
+    return client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"]
+    ).keyed("k")
+
+
+async def test_intent_whose_key_is_run_by_another_process_meanwhile(
+    service, database_journal
+):
+    """The verdict is that of the run, which has sent the write again."""
+    settings = {
+        "journal": database_journal,
+        "timeout": Timeouts(attempt=2.0),
+        "reconcile": attrs.evolve(POLICY, settle_after_loss=2.0, reads_lag=0.0),
+    }
+    async with (
+        asyncio.timeout(300),
+        client_of(service, **settings) as client,
+        client_of(service, **settings) as other,
+    ):
+        # Nothing comes of the first send any more when the second one arrives.
+        service.script("webhooks.create", "hang", "late 1, then reset")
+        await cut_off(service, created(client))
+        [intent] = client.unsettled
+        run = asyncio.create_task(created(other).outcome())
+        await service.arrived("webhooks.create", 2)
+        outcomes = [await client.settle(intent), await run]
+    is_same_effect(service, outcomes)
+
+
+async def test_intent_whose_key_is_run_by_this_process_meanwhile(
+    service, database_journal, monkeypatch
+):
+    """The same, if the run is about to acquire the entry when the settling begins."""
+    brief = Timeouts(attempt=0.5)
+    async with (
+        asyncio.timeout(300),
+        client_of(service, journal=database_journal, timeout=brief) as client,
+    ):
+        service.script("webhooks.create", "hang")
+        await cut_off(service, created(client))
+        [intent] = client.unsettled
+        with late(client, monkeypatch, "_take") as taking:
+            run = asyncio.create_task(created(client).outcome())
+            await taking.reached.wait()
+            settling = asyncio.create_task(client.settle(intent))
+            # sleeps: a settling beside the run would end
+            await asyncio.wait([settling], timeout=3)
+            taking.go_on.set()
+            outcomes = await asyncio.gather(settling, run)
+    is_same_effect(service, outcomes)
+
+
+async def not_applied_at_first(service, client):
+    """Return the intent of a run of the key that had no effect, as another run has found."""
+    service.script("webhooks.create", "hang")
+    await cut_off(service, created(client))
+    [intent] = client.unsettled
+    assert (await client.settle(intent)).verdict is Verdict.NOT_APPLIED
+    return intent
+
+
+async def test_earlier_intent_while_another_process_does_it_anew(
+    service, database_journal
+):
+    """The later run counts, since it may have an effect."""
+    async with (
+        asyncio.timeout(300),
+        client_of(service, journal=database_journal) as client,
+        client_of(service, journal=database_journal) as other,
+    ):
+        intent = await not_applied_at_first(service, client)
+        service.script("webhooks.create", "late 1, then reset")
+        run = asyncio.create_task(created(other).outcome())
+        await service.arrived("webhooks.create", 2)
+        outcomes = [await client.settle(intent), await run]
+    is_same_effect(service, outcomes)
+
+
+@pytest.mark.parametrize(
+    ("fate", "verdict"),
+    [("apply, then hang", Verdict.APPLIED), ("hang", Verdict.NOT_APPLIED)],
+)
+async def test_earlier_intent_after_a_later_run_was_cut_off(
+    service, journal, fate, verdict
+):
+    """What that has sent is settled first."""
+    async with asyncio.timeout(300), client_of(service, journal=journal) as client:
+        intent = await not_applied_at_first(service, client)
+        service.script("webhooks.create", fate)
+        running = asyncio.create_task(created(client).outcome())
+        await service.arrived("webhooks.create", 2)
+        await cancel(running)
+        assert (await client.settle(intent)).verdict is verdict
+        assert not client.unsettled
+    assert len(service.ledger.effects("webhooks.create")) == (fate != "hang")
+
+
+async def test_earlier_intent_after_a_later_run_is_unknown(service, journal):
+    """That is settled first, too."""
+    async with asyncio.timeout(300), client_of(service, journal=journal) as client:
+        intent = await not_applied_at_first(service, client)
+        service.script("webhooks.create", "apply, then reset")
+        service.script("webhooks.list", "hang")
+        later = await created(client).with_policy(deadline=2.0).outcome()
+        assert later.verdict is Verdict.UNKNOWN
+        outcomes = [await client.settle(intent), await created(client).outcome()]
+    is_same_effect(service, outcomes)
+
+
+async def test_earlier_intent_of_a_journal_before(service, tmp_path):
+    """A later run that was refused says nothing about it."""
+    async with client_of(service, journal=tmp_path / "before.db") as client:
+        service.script("webhooks.create", "apply, then hang")
+        await cut_off(service, created(client))
+        [intent] = client.unsettled
+    async with client_of(service, journal=tmp_path / "calls.db") as client:
+        service.script("webhooks.create", "422")
+        assert (await created(client).outcome()).verdict is Verdict.REFUSED
+        assert (await client.settle(intent)).applied
+
+
+def is_same_effect(service, outcomes):
+    """Check that *outcomes* tell of the one webhook that was made."""
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 2, [
+        each.explain() for each in outcomes
+    ]
+    [effect] = service.ledger.effects("webhooks.create")
+    assert {each.value.id for each in outcomes} == {effect.target}

@@ -62,6 +62,8 @@ async def shared(service, address, number, *, latency, **settings):
         == len(first) + len(second)
         == number
     )
+    told = [(each.key, each.message) for each in (*first, *second) if not each.applied]
+    assert told == []
     assert len(service.ledger.effects()) == number
     return len(first), len(second)
 
@@ -283,7 +285,7 @@ async def test_listening_that_is_cancelled_as_its_connection_ends(
     async with opened(store_of("PostgreSQL", tmp_path, request.node.nodeid)) as store:
         heard = []
         monkeypatch.setattr(store, "lent", failing_at_return(store.lent))
-        listening = asyncio.create_task(store.hear(heard.append))
+        listening = asyncio.create_task(store.listen(heard.append))
         await until(lambda: asyncio.sleep(0, heard))
         listening.cancel()
         ended, _ = await asyncio.wait([listening], timeout=300)

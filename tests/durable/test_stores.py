@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED, Entries
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import lists
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
@@ -24,7 +24,7 @@ from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.durable.store.statements.store_sql import SIGN_OF_LIFE
 from invsvc_async.durable.store.states import Left
 from invsvc_async.durable.store.tables import Opening
-from invsvc_async.durable.store.verdicts import (
+from invsvc_async.durable.store.unheard import (
     count_untold,
     keep_verdicts,
     take_verdicts,
@@ -149,7 +149,7 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
     else:
         await store.rows("UPDATE {s}lanes SET owner = 'other.1'")
     entry.state, entry.verdict, entry.done_at = State.SENDING, None, None
-    with pytest.raises(LostLaneError):
+    with pytest.raises(LostEntryError):
         await lane.put(entry)
     # of which nobody else has a lane
     assert lane.doubtful is not isinstance(store, SqliteStore)
@@ -162,7 +162,7 @@ async def test_put_by_a_key_of_another_lane(store, client):
         key="one", state=State.SENDING, operation="webhooks.update", intent=SENT
     )
     await first.put(new)
-    with pytest.raises(LostLaneError):
+    with pytest.raises(LostEntryError):
         await second.put(replace(new, state=State.DONE, verdict="applied", done_at=1))
     assert await numbers(store, "SELECT state FROM {s}entries") == [State.SENDING]
 
@@ -317,7 +317,7 @@ async def test_time_of_a_verdict(store, lane):
     [(now,)] = await store.rows("SELECT {now}")
     assert 0 <= now * 1000 - first < 600_000
     other = replace(entry, outcome='{"why":"another"}')
-    with pytest.raises(LostLaneError):
+    with pytest.raises(LostEntryError):
         await lane.put(other)
 
 
@@ -376,7 +376,7 @@ async def test_file_of_a_process_that_has_ended(tmp_path, client):
         leases = Leases(made, core.clock)
         await leases.beat()
         (lane,) = await leases.take(1)
-        assert lane.was_free
+        assert lane.has_ended
         if name == "first":
             (entry,) = await fill(made, "one")
             await end(lane, entry)

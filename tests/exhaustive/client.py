@@ -20,7 +20,7 @@ from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.register import WriteRegister
 from invsvc_async.writes.starting import taken_up
 from tests.exhaustive.world import SERVER, stamp
-from tests.exhaustive.world_setup import NEVER, NOBODY, START
+from tests.exhaustive.world_setup import CORE, NEVER, NOBODY, START
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Event
@@ -267,7 +267,9 @@ def take_up(
     if crash.client == "same" and run.kept is not None:
         register.leave_open(run.kept, run.line)
     core: Any = SimpleNamespace(
-        writes=register, clock=SimpleNamespace(now=lambda: now - shift)
+        writes=register,
+        clock=SimpleNamespace(now=lambda: now - shift),
+        other_team=CORE.other_team,
     )
     gone_since = (
         (now - shift if run.gone_since is None else run.gone_since)

@@ -382,7 +382,7 @@ MUCH_LATER = 200.0
 # s: after the windows of a send and a re-send, and less than a minute after the end of the first
 SOON_AFTER = 50.0
 # how a webhook looks, beside the one that was asked for
-SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(6)
+SAME, NEAR, AWAY, GONE, BLURRED, HOST, REWORKED, COPY = range(8)
 _CUTS: dict[Cut, Callable[[int], int]] = {
     "": lambda at: at,
     "to 0": lambda _at: 0,
@@ -455,7 +455,8 @@ class Listing:
         number, look, created, by = hook
         body = self.body_of(0 if by == OTHER else by)
         if by == OTHER:
-            text = body.get("description") if self.borrowed else "mine"
+            is_copy = self.borrowed or look == COPY
+            text = body.get("description") if is_copy else "mine"
             return _listed(number, look, created, text, body["url"], "active", self.cut)
         form = self.form(by)
         text = body.get("description") if form.worded is None else form.worded
@@ -490,6 +491,8 @@ class Listing:
             "blurred": BLURRED,
             "host": HOST,
         }
+        if act == "copy":
+            return self._copied(thing, at)
         earliest = {"later": MUCH_LATER, "soon after": SOON_AFTER}
         if at < earliest.get(act, 0.0):
             return None
@@ -508,11 +511,18 @@ class Listing:
         number, _, created, run = thing[ours[-1]]
         spoilt = (
             number,
-            {"delete": GONE, "move": AWAY, "edit": NEAR}[act],
+            {"delete": GONE, "move": AWAY, "edit": NEAR, "edit all": REWORKED}[act],
             created,
             run,
         )
         return (*thing[: ours[-1]], spoilt, *thing[ours[-1] + 1 :]), True
+
+    def _copied(self, thing: Thing, at: float) -> tuple[Thing, bool] | None:
+        """Make a webhook of another URL with the description of the first run's, once that is there."""
+        if not any(hook[3] == 0 and hook[1] == SAME for hook in thing):
+            return None
+        copy = (len(thing), COPY, dated(at + self.others, self.step), OTHER)
+        return (*thing, copy), False
 
     def show(self, thing: Thing) -> Any:
         """Show the list, newest first."""
@@ -540,11 +550,17 @@ def _listed(
     status: str,
     cut: Cut,
 ) -> Any:
-    url = {AWAY: "https://else.example/in", HOST: "https://me.example/theirs"}.get(
-        look, url
-    )
-    return {"id": f"wh_{number}", "url": url, "events": EVENTS[::-1], "status": status,
-            "description": {NEAR: "near", HOST: "theirs"}.get(look, text), "owner": "usr_1",
+    url = {
+        AWAY: "https://else.example/in",
+        HOST: "https://me.example/theirs",
+        COPY: "https://me.example/copy",
+    }.get(look, url)
+    if look == REWORKED:
+        status = "inactive" if status == "active" else "active"
+    events = [EVENTS[0]] if look == REWORKED else EVENTS[::-1]
+    text = {NEAR: "near", HOST: "theirs", REWORKED: "reworked"}.get(look, text)
+    return {"id": f"wh_{number}", "url": url, "events": events, "status": status,
+            "description": text, "owner": "usr_1",
             "created_at": "soon" if look == BLURRED else _CUTS[cut](stamp(created))}  # fmt: skip
 
 

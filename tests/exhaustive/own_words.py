@@ -14,6 +14,7 @@ from tests.exhaustive.models import (
     BOTH,
     ELSE,
     OLD,
+    SAME,
     TAGS,
     THREE,
     WANTED,
@@ -344,6 +345,7 @@ TAGGED_OTHERWISE = {
 # What another process holds that has got the intent before the second send.
 COPIED = Crash("settle", 60.0, journaled=False, gone=False, kept="copy", client="other")
 THEIRS: dict[str, Any] = {"acts": ("near", "host"), "acting": 1}
+COPIES: dict[str, Any] = {"acts": ("copy",), "acting": 1}
 
 
 def _create(name: str, model: Listing, *, thing: Any = (), **facts: Any) -> SetUp:
@@ -435,15 +437,22 @@ def _creates() -> list[SetUp]:
         setups.append(
             _create("another of the host", Listing(tagged=tagged), **few, **THEIRS)
         )
+    elsewhere = "https://me.example/else"  # so that nothing but the tag could tell
     longer = Form(
-        "mine, and many more words", TAGS[1], worded="mine, and many more words [iv-b"
+        "mine, and many more words",
+        TAGS[1],
+        stored=elsewhere,
+        worded="mine, and many more words [iv-b",
     )
     two = Listing(forms=(Form("mine", TAGS[0]), longer))
     left_out = Listing(forms=(Form("mine", TAGS[0]), longer._replace(worded="")))
-    masked = Form("mine", TAGS[0], worded="mine [iv-a****]")
+    masked = Form("mine", TAGS[0], stored=elsewhere, worded="mine [iv-a****]")
     one_masked = Listing(forms=(masked, Form("mine", TAGS[1])))
     without = Listing(
-        forms=(Form(None, TAGS[0], worded="[iv-a****]"), Form("mine", TAGS[1]))
+        forms=(
+            Form(None, TAGS[0], stored=elsewhere, worded="[iv-a****]"),
+            Form("mine", TAGS[1]),
+        )
     )
     beside: dict[str, Any] = {"runs": 2, "in_turn": False, "first": (a.OK, a.RESET)}
     return [
@@ -464,6 +473,39 @@ def _creates() -> list[SetUp]:
     ]
 
 
+def _beside_a_tag() -> list[SetUp]:
+    """List worlds with a tagged webhook of an older create, by which the client sees that tags are kept."""
+    setups: list[SetUp] = []
+    older = Form("mine", TAGS[1], url="https://me.example/older")
+    before: dict[str, Any] = {"thing": ((0, SAME, START - 60.0, 1),)}
+    edits: dict[str, Any] = {**before, "acts": ("edit", "edit all"), "acting": 1}
+    worded = TAGGED_OTHERWISE["tag and URL"]._replace(worded=None)
+    for words, form in {
+        "": Form("mine", TAGS[0]),
+        ", URL in own words": worded,
+    }.items():
+        model = Listing(forms=(form, older))
+        name = f"beside a tag{words}"
+        setups += [
+            _create(name, model, **before, first=FEW, again=(a.OK, a.RESET), calm=True),
+            _create(f"{name}, others act", model, **{**before, **THEIRS}, first=DOUBTS),
+            _create(f"{name}, copied", model, **{**before, **COPIES}, first=FEW),
+            _create(f"{name}, edited", model, **edits, first=FEW),
+            _create(f"{name}, edited, wide", model, **edits, first=DOUBTS, bounds=WIDE),
+            _create(
+                f"{name}, edited, read first", model, **edits, first=DOUBTS, bounds=None
+            ),
+            _create(
+                f"{name}, edited, killed",
+                model,
+                **edits,
+                first=(a.RESET,),
+                crashes=KILLS,
+            ),
+        ]
+    return setups
+
+
 OWN_WORDS = [
     *_updates(),
     *_since_before(),
@@ -475,4 +517,5 @@ OWN_WORDS = [
     *_graphs_left_out(),
     *_siblings(),
     *_creates(),
+    *_beside_a_tag(),
 ]

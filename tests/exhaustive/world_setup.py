@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import attrs
 
+from invsvc_async import ApiKey, Client
+from invsvc_async.client import options_of
 from invsvc_async.reconcile.history import Bounds, Done, Event, History
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
@@ -22,6 +24,8 @@ NEVER = float("inf")
 NOBODY = -1
 START = 100.0  # when the first run begins
 BEFORE = 0.0037  # when a thing was last changed before: not on a whole second, where times may be cut
+# of a client that sends nothing
+CORE = options_of(Client("http://127.0.0.1:1/v2", ApiKey("key-of-a-client"))).core
 NARROW, WIDE = (-0.125, 0.125), (-3.0, 3.0)
 
 
@@ -157,10 +161,7 @@ class SetUp:
         runs: list[Run] = []
         for number in range(self.runs):
             intent = self.intent(number)
-            line = (
-                line_of(request_of(intent), intent.scope.team, intent.tag)
-                or f"key {intent.key}"
-            )
+            line = line_of(CORE, request_of(intent), intent.tag) or f"key {intent.key}"
             before = [run.number for run in runs if run.line == line and self.in_turn]
             now = NEVER if before else START + number * self.apart
             client = 0 if self.shared else number

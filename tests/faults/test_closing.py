@@ -115,8 +115,9 @@ async def own_reader(scene):
 
     await scene.client.users.get("usr_1")
     scene.service.script("webhooks.create", *["reset"] * MANY)
-    for _ in range(MANY):
-        write = scene.client.write("POST", "webhooks", json={"a": 1}, reader=read)
+    for number in range(MANY):
+        body = {"url": f"https://me.example/{number}"}  # each with a line of its own
+        write = scene.client.write("POST", "webhooks", json=body, reader=read)
         scene.tasks.append(asyncio.create_task(write.outcome()))
     await scene.reach("read")
 
@@ -317,6 +318,31 @@ async def test_closing_within_a_write(manner, service):
     assert outcome.verdict is Verdict.UNKNOWN
     assert client.unsettled == (outcome.intent,)
     await client.aclose()
+
+
+@pytest.mark.parametrize("key", [None, "of the write"], ids=["without", "key"])
+async def test_closing_before_what_is_unknown_is_settled(key, service, tmp_path):
+    """Its settling begins as its run ends: it stores that the write is still UNKNOWN, and the close waits for that."""
+    path = tmp_path / "journal.db"
+    client = client_of(service, timeout=LONG, reconcile=POLICY, journal=path)
+    journey = service.seed_journey(status="draft").id
+    write = client.journeys.update(journey, name="new")
+    if key is not None:
+        write = write.keyed(key)
+    service.script("journeys.update", "apply, then hang")
+
+    async def written_and_settled():
+        outcome = await write.outcome()
+        return outcome, await client.settle(outcome.intent)
+
+    task = asyncio.create_task(written_and_settled())
+    await service.arrived("journeys.update")
+
+    await client.aclose()
+
+    assert task.done()
+    assert [each.verdict for each in await task] == [Verdict.UNKNOWN] * 2
+    assert len(service.ledger.entries) == 1
 
 
 async def test_closing_twice_and_cancelled(service, tmp_path):

@@ -155,11 +155,11 @@ class Stage:
     # --- what scenes are made of
 
     def client(self, name: str, *, journal: MemoryJournal | None = None, program: str | None = None,
-               **policy: Any) -> Member:  # fmt: skip
+               api_key: str = "abcdefghij", **policy: Any) -> Member:  # fmt: skip
         """Make a client whose transport is the service in memory."""
         client = Client(
             BASE,
-            ApiKey("abcdefghij"),
+            ApiKey(api_key),
             timeout=TIMEOUTS,
             reads=READS,
             reconcile=attrs.evolve(POLICY, **policy),

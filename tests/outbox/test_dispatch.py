@@ -9,6 +9,7 @@ import re
 import socket
 from urllib.parse import urlsplit
 
+import attrs
 import pytest
 
 from invsvc_async import (
@@ -28,7 +29,7 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import dispatch
-from tests.batch.conftest import HOOK, client_of
+from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.durable.test_sharing import said
 from tests.durable.writing import cut_off
 from tests.outbox.conftest import (
@@ -291,6 +292,34 @@ async def test_absent_write_that_must_not_be_sent_again(
             Verdict.NOT_APPLIED
         ]
     assert service.arrivals("webhooks.update") == 1
+
+
+@pytest.mark.parametrize("was_sent", [False, True])
+async def test_process_with_longer_windows(service, address, was_sent):
+    """They count for what it sends: it does not send beside what it sent itself, and lands within them."""
+    short = attrs.evolve(POLICY, settle_after_loss=0.3)
+    long = attrs.evolve(POLICY, settle_after_loss=2.5)
+    soon = Timeouts(attempt=2.0)
+    async with (
+        client_of(service, reconcile=short, timeout=soon) as client,
+        Outbox.open(address, client) as outbox,
+    ):
+        hook = service.seed_webhook(description="before").id
+        [key] = await enqueue(outbox, *changes(client, hook, "after"))
+        if was_sent:
+            service.script("webhooks.update", "hang")
+            async with outbox.dispatching(grace=0.0):
+                await service.arrived("webhooks.update")
+    service.script("webhooks.update", "late 1.5, then reset")
+    async with (
+        client_of(service, reconcile=long, timeout=soon) as client,
+        Outbox.open(address, client) as outbox,
+        outbox.dispatching(),
+    ):
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1 + was_sent
+    await asyncio.sleep(1.6)  # sleeps: until nothing can land any more
+    assert written(service.ledger.effects("webhooks.update")) == ["after"]
 
 
 async def test_write_that_always_fails_without_an_effect(

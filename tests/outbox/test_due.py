@@ -17,7 +17,7 @@ from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import due, lists
 from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.restored import mark_restored
-from invsvc_async.durable.store.turns import next_of_teams
+from invsvc_async.durable.store.team_turns import next_of_teams
 from invsvc_async.outbox.outbox import _epoch_ms  # reaches: the time as it is stored
 from tests.batch.conftest import client_of
 from tests.golden.loading import LAST, golden
@@ -199,14 +199,14 @@ async def test_drop_as_those_behind_are_moved(service, client, place, monkeypatc
     async with Outbox.open(place, client, concurrency=20) as outbox:
         [first] = await at(outbox, now() + LATER, *changes(client, hook, "first"))
         store = store_beneath(outbox)
-        tell = store.tell
+        notify = store.notify
 
         async def late(*what):
             if what[0].isdecimal():  # a lane
                 await may_tell.wait()
-            await tell(*what)
+            await notify(*what)
 
-        monkeypatch.setattr(store, "tell", late)  # reaches: it takes its time
+        monkeypatch.setattr(store, "notify", late)  # reaches: it takes its time
         async with outbox.dispatching():
             [other] = await enqueue(outbox, update(client, service))
             await verdict_of(outbox, other)  # what is read at the start has been read

@@ -27,7 +27,7 @@ LATER = timedelta(days=1)
 
 
 async def forced(outbox, *keys):
-    return await outbox_entries(outbox).do_again(keys, newest=True)
+    return await outbox_entries(outbox).do_again(keys, at_end=True)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["by key", "by verdict"])
@@ -45,7 +45,7 @@ async def test_after_what_was_committed_before(service, client, place, named):
             assert await forced(outbox, key) == [key]
         else:
             entries = outbox_entries(outbox)
-            assert await reopen_all(entries, [Verdict.REFUSED], newest=True) == 1
+            assert await reopen_all(entries, [Verdict.REFUSED], at_end=True) == 1
         async with outbox.dispatching():
             await verdicts_of(outbox, [key, last])
     assert written(service.ledger.effects(), hook) == ["newer", "older"]
@@ -56,7 +56,7 @@ async def test_what_a_retry_takes_up_is_told(service, client, tmp_path):
     async with Outbox.open(tmp_path / "app.db", client) as outbox:
         woken = asyncio.Event()
         hearing = asyncio.create_task(
-            store_beneath(outbox).hear(lambda *_: woken.set())
+            store_beneath(outbox).listen(lambda *_: woken.set())
         )
         await enqueue(outbox, update(client, service))
         assert await forced(outbox, "gone") == []
@@ -86,7 +86,7 @@ async def test_several_keep_their_order(service, client, place, named):
             await forced(outbox, *(f"key-{number}" for number in range(many)))
         else:
             entries = outbox_entries(outbox)
-            assert await reopen_all(entries, [Verdict.REFUSED], newest=True) == many
+            assert await reopen_all(entries, [Verdict.REFUSED], at_end=True) == many
         async with outbox.dispatching():
             await verdicts_of(outbox, [f"key-{number}" for number in range(many)])
     assert written(service.ledger.effects(), hook) == ["4", "3", "2", "1", "0"]
@@ -109,7 +109,7 @@ async def test_many_keep_their_order(service, client, place):
             await forced(outbox, "0")
             await verdict_of(outbox, "0")
         entries = outbox_entries(outbox)
-        assert await reopen_all(entries, [Verdict.REFUSED], newest=True) == many
+        assert await reopen_all(entries, [Verdict.REFUSED], at_end=True) == many
         async with outbox.dispatching():
             await verdicts_of(outbox, texts)
     assert written(service.ledger.effects(), hook) == [*texts[1:], "0"]

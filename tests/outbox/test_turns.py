@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async import ConfigurationError, Outbox, Verdict
 from invsvc_async.batch.team_turns import ReadyItems, in_turns
-from invsvc_async.durable.store.turns import next_of_teams, teams_after
+from invsvc_async.durable.store.team_turns import next_of_teams, teams_after
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, verdict_of, verdicts_of, written
 from tests.support.children import gone_after
@@ -81,7 +81,6 @@ async def test_worker_that_is_killed(service, place, monkeypatch):
             await service.arrived("webhooks.update", 12)
             worker.kill()  # SIGKILL
             await worker.wait()
-        service.latency = 0.0
         async with Outbox.open(place, client, concurrency=4) as outbox:
             [key] = await enqueue(outbox, *creates(client, "team_2", 1))
             sent = len(service.ledger.entries)
@@ -90,6 +89,7 @@ async def test_worker_that_is_killed(service, place, monkeypatch):
                 first = [each for each in service.ledger.entries[sent:] if each.body]
                 bodies = [str(each.body) for each in first]
                 assert "team_2" in "".join(bodies[:20])
+                service.latency = 0.0
                 verdicts = await verdicts_of(outbox, keys[: len(writes)])
     assert {*verdicts} == {Verdict.APPLIED}
     for hook in hooks:

@@ -147,7 +147,7 @@ async def test_forced_retry_and_a_transaction_that_is_open(
     """The retried write comes after all that are numbered, so it waits for the commit of the newer one."""
     outbox, older, newer, transaction, hook = open_transaction
     retrying = asyncio.create_task(
-        outbox_entries(outbox).do_again([older], newest=True)
+        outbox_entries(outbox).do_again([older], at_end=True)
     )
 
     async def waits():
@@ -170,11 +170,11 @@ async def test_forced_retry_and_a_transaction_that_does_not_end(open_transaction
     outbox, older, _, transaction, _ = open_transaction
     usual, store_beneath(outbox).patience = store_beneath(outbox).patience, 0.5
     with pytest.raises(JournalError, match=r"Another transaction .* application"):
-        await outbox_entries(outbox).do_again([older], newest=True)
+        await outbox_entries(outbox).do_again([older], at_end=True)
     store_beneath(outbox).patience = usual
     await transaction.rollback()
     assert (await outbox.get(older)).verdict is Verdict.REFUSED
-    assert await outbox_entries(outbox).do_again([older], newest=True) == [older]
+    assert await outbox_entries(outbox).do_again([older], at_end=True) == [older]
 
 
 async def test_retry_after_the_newer_write_was_dropped(service, client, outbox):

@@ -210,7 +210,7 @@ async def test_verdict_that_another_process_has_stored(
 
 async def test_verdicts_wake_no_dispatcher(service, client, address):
     """What is told of verdicts costs those that send no look for writes."""
-    slow = address.replace("silence=60", "silence=240")  # a poll each minute
+    slow = address.replace("silence=60", "silence=14400")  # a poll each hour
     reads, read = [], asyncio.Event()
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
         await enqueue(outbox, update(client, service).keyed("a"))
@@ -225,7 +225,7 @@ async def test_verdicts_wake_no_dispatcher(service, client, address):
 
         store.open_in = noted
         while not read.is_set():
-            await store.tell("verdicts", "7")
+            await store.notify("verdicts", "7")
             await set_within(read, 0.2)
     assert [lanes for lanes in reads if len(lanes) > 1] == []
 

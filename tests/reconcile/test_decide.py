@@ -39,6 +39,7 @@ from invsvc_async.reconcile.history import (
     Wait,
 )
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope, Sent, SentEnd
+from invsvc_async.reconcile.safety import safety_of
 from invsvc_async.reconcile.turn import free_at
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
@@ -595,6 +596,10 @@ LEFT_PUT = attrs.evolve(
 LEFT_POST = attrs.evolve(LEFT_PUT, path={"method": "POST", "path": "/x"})
 NO = sent(end=SentEnd(kind="not applied"))
 
+# Of a run that goes on with the write, after one with the settings of the intent.
+SAFER = safety_of(ReconcilePolicy(settle_after_loss=60.0))
+BRIEF_UPDATE = attrs.evolve(LEFT_UPDATE, policy=ReconcilePolicy(settle_after_loss=0.3))
+
 TAKEN_UP = {
     "nothing sent, by a journal": (CREATE, [Resumed(at=100.0, journaled=True), read(100.1, [])], Send),
     "nothing known to be sent": (CREATE, [Resumed(at=100.0), read(150.0, [])], Verdict.UNKNOWN),
@@ -664,6 +669,14 @@ TAKEN_UP = {
     "closed while it is settled": (ABANDONED, [Resumed(at=1.0), Closed(2.0)], Verdict.UNKNOWN),
     "sender gone since before": (UNDATED, [Resumed(at=100.0, sender_gone=True, since=90.0), read(105.1, [hook(-1, events=[])])], Verdict.UNKNOWN),
     "sender gone since before, window not over": (UNDATED, [Resumed(at=100.0, sender_gone=True, since=90.0), read(104.9, [hook(-1, events=[])])], Wait),
+    "by a run with longer windows: over by those of the send before": (ABANDONED, [Resumed(at=50.0, safety=SAFER), read(50.1, [])], Send),
+    "by a run with longer windows: created after those of the send before": (ABANDONED, [Resumed(at=100.0, safety=SAFER), read(100.1, [hook(50.0)])], Verdict.UNKNOWN),
+    "by a run with longer windows: after the slot of the sender before": (LEFT_UPDATE, [Resumed(at=1.0, safety=SAFER), read(16.26, HOOK)], Verdict.UNKNOWN),
+    "by a run with longer windows: its own send, in them": (LEFT_UPDATE, [Resumed(at=20.0, newest=True, safety=SAFER), read(20.1, HOOK), lost(20.2), read(60.0, HOOK)], Wait),
+    "by a run with longer windows: its own send, after them": (LEFT_UPDATE, [Resumed(at=20.0, newest=True, safety=SAFER), read(20.1, HOOK), lost(20.2), read(81.0, HOOK)], Verdict.NOT_APPLIED),
+    "by a run with longer windows: its own send, after the slot of the sender before": (BRIEF_UPDATE, [Resumed(at=0.1, safety=SAFER), read(0.6, HOOK), lost(0.7), read(60.95, HOOK)], Verdict.UNKNOWN),
+    "by a run with longer windows: they do not fit in the deadline": (attrs.evolve(LEFT_UPDATE, policy=ReconcilePolicy(deadline=60.0)), [Resumed(at=20.0, newest=True, safety=SAFER), read(20.1, HOOK)], Verdict.NOT_APPLIED),
+    "by a run with longer windows: a send that an older copy lacks": (UNDATED, [Resumed(at=100.0, sender_gone=True, safety=SAFER), read(130.0, [hook(-1, events=[])])], Wait),
     "deadline counts from here": (ABANDONED, [Resumed(at=100.0), failed(190.1)], Verdict.UNKNOWN),
 }  # fmt: skip
 

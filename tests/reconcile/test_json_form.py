@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async import Intent, InvalidRequestError
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.reconcile import explain
+from invsvc_async.reconcile import explain, json_form
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import (  # fmt: skip
@@ -28,6 +28,7 @@ from invsvc_async.reconcile.history import (  # fmt: skip
     Tick,
 )
 from invsvc_async.reconcile.intent import Scope, Sent, SentEnd
+from invsvc_async.reconcile.safety import safety_of
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from tests.support.stories import story_of
 
@@ -76,6 +77,7 @@ HISTORY = (
     Reading(started=2.7, ended=2.8, finding=Applied({"id": "wh_1"}, duplicates=None)),
     Reading(started=2.7, ended=2.8, finding=Absent()),
     Resumed(at=9.0, journaled=True, sender_gone=True, since=8.5, newest=False, reads_only=True),
+    Resumed(at=9.0, safety=safety_of(ReconcilePolicy(settle_after_loss=3.0))),
     Closed(9.5),
 )  # fmt: skip
 
@@ -92,6 +94,11 @@ def test_intent_with_floats_in_its_body_survives_json():
 
     assert Intent.from_json(intent.to_json()) == intent
     assert attrs.evolve(intent, body={**body, "x": 1.2}) != intent
+
+
+def test_event_without_settings_of_its_run_is_as_earlier_versions_read_it():
+    """They know no settings there, and refuse a name that they do not know."""
+    assert "safety" not in json_form.event_to_wire(Resumed(at=9.0))
 
 
 def test_own_journey_reader_survives_by_name():

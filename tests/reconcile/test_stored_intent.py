@@ -18,7 +18,9 @@ from invsvc_async.reconcile.history import (
     Send,
 )
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
+from invsvc_async.reconcile.safety import safety_of
 from invsvc_async.reconcile.stored_intent import stored
+from invsvc_async.settings import ReconcilePolicy
 
 UPDATE = BY_NAME["webhooks.update"]
 HOOK = {"id": "wh_1", "description": "before"}
@@ -66,6 +68,28 @@ def test_first_send_of_what_has_no_baseline(bounds, strangers):
     )
     assert told == attrs.evolve(general, baseline=None)
     assert (len(told.sent), told.scope.livemode) == (2, True)
+
+
+NEVER_LEFT = attrs.evolve(LOST, end=End.NOT_SENT)
+
+
+@pytest.mark.parametrize(
+    ("events", "send", "are_of_this_run"),
+    [
+        ([], None, False),
+        ([READ], None, False),
+        ([READ], Send(attempt_timeout=9.0), True),
+        ([READ, NEVER_LEFT], None, False),
+        ([READ, LOST], None, True),
+    ],
+)
+def test_settings_by_which_the_next_run_judges(events, send, are_of_this_run):
+    """They are those of this run once it has sent the write, and of the runs before until then."""
+    intent = attrs.evolve(INTENT, sent=(Sent(attempt_timeout=1.0),))
+    own = ReconcilePolicy(settle_after_loss=60.0)
+    history = (Resumed(at=0.0, safety=safety_of(own)), *events)
+    left = stored(Known(UPDATE, intent, history), send=send, at=2.0)
+    assert left.policy == (own if are_of_this_run else intent.policy)
 
 
 def test_intent_that_is_revised_leaves_the_one_before():

@@ -6,12 +6,18 @@ import asyncio
 
 import pytest
 
-from invsvc_async import Outbox, SecretLostError, Verdict
+from invsvc_async import (
+    ConfigurationError,
+    JournalError,
+    Outbox,
+    SecretLostError,
+    Verdict,
+)
 from invsvc_async.batch import Batch
 from invsvc_async.client import options_of
 from invsvc_async.transport import under_way
 from tests.batch.conftest import HOOK, client_of
-from tests.support.waiting import cancel
+from tests.support.waiting import cancel, until
 
 pytestmark = pytest.mark.one_python
 
@@ -118,6 +124,38 @@ async def test_close_beside_hooks_that_go_on(
     async with client_of(service, journal=tmp_path / "calls.db") as other:
         assert {each.verdict for each in await other.recover()} == {Verdict.APPLIED}
     assert service.arrivals("webhooks.create") == many
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+async def test_close_beside_a_hook_that_goes_on_and_a_write_behind_it(
+    service, tmp_path, bound, caplog, monkeypatch, has_key, stubborn
+):
+    """The write that waits for that of the hook is not sent, and does not hold the close up."""
+    monkeypatch.setattr(under_way, "TO_BE_CANCELLED", 0.05)
+    client = client_of(service, journal=tmp_path / "calls.db", on_secret=stubborn)
+    create = client.webhooks.create(**HOOK, tag=False)
+    first = create.keyed("k") if has_key else create
+    writing = asyncio.create_task(first.outcome())
+    await stubborn.until_called(1)
+    behind = asyncio.create_task(
+        client.webhooks.create(**HOOK, tag=False, description="second").outcome()
+    )
+    runs = options_of(client).core.under_way.runs
+    await until(lambda: len(runs) == (3 if has_key else 2))
+    async with asyncio.timeout(300):
+        await client.aclose()
+        with pytest.raises(ConfigurationError, match="closed, so this was not sent"):
+            await behind
+
+    assert "closed without" in caplog.text
+    stubborn.go_on.set()
+    await asyncio.wait([writing])
+    if has_key:
+        with pytest.raises(JournalError, match="its verdict, applied, could not be"):
+            writing.result()
+    else:
+        assert writing.result().applied
+    assert service.arrivals("webhooks.create") == 1
 
 
 async def test_close_before_a_hook_that_goes_on(

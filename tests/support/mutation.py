@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import propcache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "invsvc_async"
+_NONE = object()  # a class has it no more
 
 
 class Mutant(NamedTuple):
@@ -102,15 +103,19 @@ def in_process(mutant: Mutant) -> Iterator[None]:
             source = mutant.applied(file, Path(place).read_text(encoding="utf-8"))
             exec(compile(source, place, "exec"), changed.__dict__)  # noqa: S102 - our own source, a line changed
             for owner, name, new in _differences(module, changed):
-                stack.callback(setattr, owner, name, getattr(owner, name))
-                setattr(owner, name, new)
+                if new is _NONE:
+                    stack.callback(setattr, owner, name, vars(owner)[name])
+                    delattr(owner, name)
+                else:
+                    stack.callback(setattr, owner, name, getattr(owner, name))
+                    setattr(owner, name, new)
         yield
 
 
 def _differences(
     module: ModuleType, changed: ModuleType
 ) -> Iterator[tuple[Any, str, Any]]:
-    """Yield what to set: an object, the name of its attribute, and the new value."""
+    """Yield what to set: an object, the name of its attribute, and the new value, or ``_NONE``."""
     for name, old in vars(module).items():
         new = vars(changed).get(name)
         if isinstance(old, (str, int, float, tuple, dict)) and not name.startswith(
@@ -123,10 +128,17 @@ def _differences(
                         if path.startswith(PACKAGE) and vars(other).get(name) is old:
                             yield other, name, new
         elif isinstance(old, type) and old.__module__ == module.__name__:
-            for each, method in vars(old).items():
-                yield from _code(method, vars(new).get(each))
+            yield from _of_class(old, vars(new))
         elif getattr(old, "__module__", None) == module.__name__:
             yield from _code(old, new)
+
+
+def _of_class(old: type, new: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
+    for each, method in [*vars(old).items()]:
+        if each in new:
+            yield from _code(method, new[each])
+        else:
+            yield old, each, _NONE  # that of a base class counts
 
 
 def _code(old: Any, new: Any) -> Iterator[tuple[Any, str, Any]]:

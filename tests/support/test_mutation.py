@@ -86,9 +86,25 @@ def test_process_and_files_after_mutants(tmp_path):
     assert copy.read_text() == mutant.changes[-1][1]
 
 
+def test_property_that_a_class_has_no_more():
+    """That of its base class counts, until the mutant ends."""
+    from invsvc_async.transport.credentials import Credential, TokenProvider
+
+    ships = vars(TokenProvider)["team"]
+    text = "    @property\n    def team(self) -> None:"
+    change = (
+        "transport/credentials.py",
+        text,
+        text.replace("team", "unused_team"),
+    )
+    with in_process(Mutant("removed", (), [change])):
+        assert TokenProvider.team is Credential.team
+    assert TokenProvider.team is ships
+
+
 def test_constant_of_the_same_name_and_value_in_another_module():
     """It stays as it is."""
-    from invsvc_async.durable.store import due, verdicts
+    from invsvc_async.durable.store import due, unheard
 
     with in_process(
         Mutant(
@@ -96,14 +112,14 @@ def test_constant_of_the_same_name_and_value_in_another_module():
             (),
             [
                 (
-                    "durable/store/verdicts.py",
+                    "durable/store/unheard.py",
                     "_AT_ONCE: Final = 200",
                     "_AT_ONCE: Final = 7",
                 )
             ],
         )
     ):
-        assert (verdicts._AT_ONCE, due._AT_ONCE) == (7, 200)
+        assert (unheard._AT_ONCE, due._AT_ONCE) == (7, 200)
 
 
 def test_constant_that_another_module_has_imported():

@@ -168,12 +168,14 @@ async def test_request_when_a_stale_answer_was_read(method):
         await peer.send(OK)
         await spoken.wait()
         await peer.send(OK.replace(b"true}", b"oops}"))
+        said.set()
         await peer.gone()
 
-    spoken = asyncio.Event()
+    spoken, said = asyncio.Event(), asyncio.Event()
     async with RawServer(script) as server, transport_for(server) as transport:
         await transport.send(request_to(server, "GET"))
         spoken.set()
+        await said.wait()
         await asyncio.sleep(0.01)  # the loop reads it
         exchange = request_to(server, method)
 

@@ -17,6 +17,7 @@ import sys
 import warnings
 from pathlib import Path
 
+from tests.walk.draw import EVENTS
 from tests.walk.play import play, told
 from tests.walk.program import read
 from tests.walk.walk import Asked, as_text, smallest, walk
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--without",
         default="",
-        help="signals, clocks, replies, fates, reads, cancels, cuts, ends, prunes or people",
+        help="some of: " + ", ".join(EVENTS),
     )
     parser.add_argument("--rules", default="", help="those that count; default: all")
     parser.add_argument(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from msgspec.structs import replace
 
 from invsvc_async.simulator.stores import Stores
-from tests.walk.program import CREATES, RECENT, Cut, End, Life, Program, Write
+from tests.walk.program import CREATES, RECENT, Cut, Edit, End, Life, Program, Write
 from tests.walk.service import IN_PART, LIMITED
 
 if TYPE_CHECKING:
     from random import Random
 
     from invsvc_async.simulator.stores import Times
-    from tests.walk.program import How, Journal, Kind, Then, Use
+    from tests.walk.program import Change, How, Journal, Kind, Then, Use
 
 FATES = (
     "ok",
@@ -86,12 +86,30 @@ WAITS = 0.5  # of the processes wait when the service limits their rate
 SETTLES = 0.3  # of the processes with keys settle what their clients have left open
 MIXED = 0.25  # of the programs with keys have writes without them, too
 MARKS = 0.2  # of the processes with keys mark what is UNKNOWN as to be done again
+ALIKE = 0.06  # of the programs with keys: all create webhooks that look alike, and are left UNKNOWN
+DOUBTFUL = 0.08  # of the programs with keys: all processes leave writes UNKNOWN, and settle them beside runs
+ONE_LINE = 0.4  # of the programs with both: all writes are to one thing, and all processes run all keys
 PEOPLE = 0.08  # of the programs: a person resolves what is in doubt
 # what becomes of writes that are to be in doubt
 IN_DOUBT = ("lost", "landed", "soon", "late", "slow", "500 late")
+WITHOUT_EFFECT = ("lost", "lost", "500", "landed")  # but for the last of them
 WHILE_SENT = (-1.3, 0.3)  # powers of 10, in s: when processes begin to send
 PERSON = "person"  # the name of that one's life
 LATE = 0.4  # of the processes with lost replies notice them late
+UNNAMED = 0.15  # of the programs: the namespace of the keys has no name
+TEAMS = 0.12  # of the programs: some processes name their own team, and others do not
+EDITS = 0.1  # of the programs: somebody edits the descriptions of webhooks that creates have made
+CHANGES: tuple[Change, ...] = (
+    "untag",
+    "reword",
+    "copy elsewhere",
+    "copy beside",
+    "copy onto",
+)
+WINDOWS = (
+    0.12  # of the programs: processes have shorter or longer settle windows than others
+)
+TIMES_AS_LONG = (0.5, 1.0, 1.0, 1.5, 2.0)
 RECENTS = (RECENT, RECENT, 3.0, 0.2)  # s
 
 
@@ -107,6 +125,10 @@ EVENTS = (
     "prunes",
     "words",
     "people",
+    "windows",
+    "edits",
+    "namespaces",
+    "teams",
 )
 
 
@@ -174,6 +196,10 @@ def _drawn(
         else 0,
         grows="cut" in words and chance.random() < GROWS,
     )
+    if use == "keys" and chance.random() < ALIKE:
+        program = _with_creates_in_doubt(chance, program)
+    elif use == "keys" and chance.random() < DOUBTFUL:
+        program = _with_runs_beside_settling(chance, program)
     if use == "writes":
         program = _without_keys(chance, taste, program)
     program = _with_late_replies(chance, _with_cuts(chance, program))
@@ -181,11 +207,99 @@ def _drawn(
         program = _with_people(chance, program)
     if use == "keys" and chance.random() < MIXED:
         program = _mixed(chance, program)
+    if use in ("keys", "writes") and chance.random() < UNNAMED:
+        program = replace(program, is_named=False)
+    if use in ("keys", "writes") and chance.random() < TEAMS:
+        program = _with_names_of_the_team(chance, program)
+    if chance.random() < EDITS:
+        program = _with_edits(chance, program)
+    if chance.random() < WINDOWS:
+        program = _with_other_windows(chance, program)
     return program
+
+
+def _with_other_windows(chance: Random, program: Program) -> Program:
+    """Return *program*, whose processes have settle windows of their own, which are true of what they send."""
+    if chance.random() < 0.6:  # else, few writes are in doubt
+        program = _with_sends_in_doubt(chance, program)
+    lives = tuple(
+        replace(life, windows=chance.choice(TIMES_AS_LONG)) for life in program.lives
+    )
+    return replace(program, lives=lives)
+
+
+def _with_names_of_the_team(chance: Random, program: Program) -> Program:
+    """Return *program*, some of whose processes name their own team, and which may save its mapping."""
+    share = chance.choice((0.0, 0.5, 0.9))
+    kinds = chance.choice((("mapping",), ("mapping", "raw mapping")))
+    writes = tuple(
+        replace(write, kind=chance.choice(kinds), thing=0)
+        if write.kind in ("rename", "change") and chance.random() < share
+        else write
+        for write in program.writes
+    )
+    first, *others = (
+        replace(life, names_team=chance.random() < 0.5) for life in program.lives
+    )
+    if not any(life.names_team for life in (first, *others)):
+        first = replace(first, names_team=True)
+    # In a namespace without a name, older versions of the package have two for it.
+    is_named = program.is_named or chance.random() < 0.5
+    return replace(program, writes=writes, lives=(first, *others), is_named=is_named)
+
+
+def _with_edits(chance: Random, program: Program) -> Program:
+    """Return *program*, many of whose writes create webhooks, which somebody edits."""
+    if chance.random() < 0.4:
+        program = _with_sends_in_doubt(chance, program)
+    share = chance.choice((0.4, 0.9))
+    writes = tuple(
+        replace(write, kind=chance.choice(("create", "create", "create", "untagged")))
+        if not write.without_key and chance.random() < share
+        else write
+        for write in program.writes
+    )
+    made = [write.key for write in writes if write.kind in CREATES]
+    edited = chance.sample(made, min(len(made), chance.choice((1, 1, 2))))
+    fates = {
+        key: (chance.choice(IN_DOUBT), *program.fates.get(key, ())[1:])
+        for key in edited
+    }
+    return replace(
+        program,
+        writes=writes,
+        fates={**program.fates, **fates},
+        edits=tuple(
+            Edit(key, chance.choice(CHANGES), _moment(chance)) for key in edited
+        ),
+    )
+
+
+def _with_sends_in_doubt(chance: Random, program: Program) -> Program:
+    """Return *program*, whose processes leave writes in doubt, which others send again, in doubt as well."""
+    fates = {
+        write.key: (chance.choice(WITHOUT_EFFECT), *chance.choices(IN_DOUBT, k=3))
+        for write in program.writes
+        if chance.random() < 0.8
+    }
+    *others, last = program.lives
+    for number, life in enumerate(others):
+        if not life.looks and chance.random() < 0.6:
+            end = End(chance.choice(("kill", "cancel", "close")), at=_moment(chance))
+            others[number] = replace(life, end=end)
+    lives = [
+        replace(life, deadline=LONGEST_DEADLINE, resumes=program.use == "writes")
+        if chance.random() < 0.7
+        else life
+        for life in (*others, last)
+    ]
+    return replace(program, fates={**program.fates, **fates}, lives=tuple(lives))
 
 
 def _mixed(chance: Random, program: Program) -> Program:
     """Return *program*, in which some writes have no key, each of which is made by one process."""
+    if chance.random() < ONE_LINE:
+        program = _in_one_line(chance, program)
     without = {
         write.key: chance.choice(program.lives).name
         for write in program.writes
@@ -206,6 +320,33 @@ def _mixed(chance: Random, program: Program) -> Program:
             for life in program.lives
         ),
     )
+
+
+def _in_one_line(chance: Random, program: Program) -> Program:
+    """Return *program*, whose writes are all to one thing, and whose processes run all keys, at the same time."""
+    kind: Kind = chance.choice(("rename", "change"))
+    writes = tuple(replace(write, kind=kind, thing=0) for write in program.writes)
+    keys = [write.key for write in writes]
+    lives = [
+        replace(
+            life,
+            keys=tuple(chance.sample(keys, len(keys))),
+            how=chance.choice(("at once", "apart")),
+        )
+        for life in program.lives
+    ]
+    return _at_the_same_time(
+        chance, replace(program, writes=writes, lives=tuple(lives))
+    )
+
+
+def _at_the_same_time(chance: Random, program: Program) -> Program:
+    """Return *program*, whose processes run at the same time, but for the last one, if they may share the journal."""
+    if program.journal == "file":
+        return program
+    *others, last = program.lives
+    others = [replace(life, after=(), gap=_moment(chance)) for life in others]
+    return replace(program, lives=(*others, last))
 
 
 def _without_keys(chance: Random, taste: _Taste, program: Program) -> Program:
@@ -254,12 +395,79 @@ def _with_settling(chance: Random, program: Program) -> Program:
     lives = [
         replace(
             life,
-            settles=chance.random() < SETTLES,
-            marks=chance.random() < MARKS,
+            settles=life.settles or chance.random() < SETTLES,
+            runs_beside=life.runs_beside or chance.random() < 0.5,
+            marks=life.marks or chance.random() < MARKS,
         )
         for life in program.lives
     ]
     return replace(program, lives=tuple(lives))
+
+
+def _with_creates_in_doubt(chance: Random, program: Program) -> Program:
+    """Return *program*, whose first process leaves creates of webhooks of one URL UNKNOWN, which others mark."""
+    keys = list(KEYS[: chance.choice((2, 3, 3, 4))])
+    first, *others = (
+        replace(life, cancels=tuple(each for each in life.cancels if each[0] in keys))
+        for life in program.lives
+    )
+    followers = [
+        replace(
+            life,
+            keys=tuple(chance.sample(keys, len(keys))),
+            how=chance.choice(("at once", "apart", "apart")),
+            after=life.after or (first.name,),
+            marks=chance.random() < 0.7,
+        )
+        for life in others
+    ]
+    first = replace(first, keys=tuple(keys), deadline=chance.choice((0.3, 1.0)))
+    fates = {
+        key: (chance.choice(("unsent", *IN_DOUBT)), *program.fates.get(key, ())[1:])
+        for key in keys
+    }
+    # While one is settled, runs of the others may begin.
+    slow = {str(chance.randrange(20)): "slow" for _ in range(chance.choice((0, 2, 5)))}
+    return replace(
+        program,
+        writes=tuple(Write(key, "untagged") for key in keys),
+        lives=(first, *followers),
+        fates=fates,
+        reads={**program.reads, **slow},
+    )
+
+
+def _with_runs_beside_settling(chance: Random, program: Program) -> Program:
+    """Return *program*, whose processes leave writes UNKNOWN, and settle them while others run them, or they do."""
+    keys = [write.key for write in program.writes][: chance.choice((1, 2, 3))]
+    fates = {
+        key: tuple(chance.choice(("lost", "lost", *IN_DOUBT)) for _ in range(3))
+        for key in keys
+    }
+    lives = [
+        replace(
+            life,
+            keys=tuple(chance.sample(keys, len(keys))),
+            # of some, the settle window of their send is over soon after the deadline
+            deadline=chance.choice((1.0, 2.0, 2.0, 3.0, LONGEST_DEADLINE)),
+            cancels=tuple(each for each in life.cancels if each[0] in keys),
+            settles=True,
+            rests=chance.choice((0.0, round(chance.uniform(0.0, 1.5), 3))),
+            runs_beside=chance.random() < 0.7,
+        )
+        for life in program.lives
+    ]
+    slow = {str(chance.randrange(20)): "slow" for _ in range(chance.choice((0, 2, 5)))}
+    return _at_the_same_time(
+        chance,
+        replace(
+            program,
+            writes=tuple(write for write in program.writes if write.key in keys),
+            lives=tuple(lives),
+            fates=fates,
+            reads={**program.reads, **slow},
+        ),
+    )
 
 
 def _with_people(chance: Random, program: Program) -> Program:
@@ -369,15 +577,7 @@ def _cut(chance: Random, key: str, use: Use, deadline: float) -> Cut:
 
 
 def _reduced(program: Program, without: tuple[str, ...]) -> Program:
-    less: dict[str, tuple[()]] = {}
-    if "clocks" in without:
-        less["wall"] = ()
-    if "replies" in without:
-        less |= {"lost": (), "slow": ()}
-    if "cancels" in without:
-        less["cancels"] = ()
-    if "cuts" in without:
-        less["cuts"] = ()
+    less = _less(without)
     lives = []
     if "people" in without:
         program = _without_people(program)
@@ -397,7 +597,25 @@ def _reduced(program: Program, without: tuple[str, ...]) -> Program:
         reads={} if "reads" in without else program.reads,
         wall=() if "clocks" in without else program.wall,
         stores="" if "words" in without else program.stores,
+        is_named="namespaces" in without or program.is_named,
+        edits=() if "edits" in without else program.edits,
     )
+
+
+def _less(without: tuple[str, ...]) -> dict[str, Any]:
+    """Return what each life has instead of the events *without*, by its field."""
+    plain: dict[str, dict[str, Any]] = {
+        "clocks": {"wall": ()},
+        "replies": {"lost": (), "slow": ()},
+        "cancels": {"cancels": ()},
+        "cuts": {"cuts": ()},
+        "windows": {"windows": 1.0},
+        "teams": {"names_team": False},
+    }
+    less: dict[str, Any] = {}
+    for name in without:
+        less |= plain.get(name, {})
+    return less
 
 
 def _without_people(program: Program) -> Program:

@@ -21,6 +21,7 @@ class Heard:
 
     ``being_sent`` is, of one that is overtaken, what the journal had as being sent when it was told.
     ``had_owner`` is, of what a person has found, whether a process had the write when the person looked.
+    ``sender`` is, of what was settled, the process that may have been sending the write when that was begun.
     """
 
     writer: str
@@ -29,6 +30,7 @@ class Heard:
     told: Told
     being_sent: frozenset[str] = frozenset()
     had_owner: bool = False
+    sender: str = ""
 
     @property
     def at(self) -> float:

@@ -4,6 +4,7 @@ What must hold at the end of a history, judged by the service's ledger.
 lost       Each key that somebody ran to its end has a verdict.
 twice      Nothing is done twice.
 false      Verdicts are true.
+other      What a create is said to have made is what it made.
 stranger   No write is superseded, because nobody else writes.
 reason     Reasons are true: what is told as overtaken was, by a newer write that was sent, or may have been; and so on.
 waiting    What a process begins at once is not overtaken by what it began with it.
@@ -14,6 +15,7 @@ start      Writes to one thing that one process begins in an order are claimed i
 overlap    Nothing is sent while an earlier send of it, or another write to the same thing, may still land.
 final      A key has one final verdict, and nothing is sent under it after that was told.
 unknown    A write is UNKNOWN only where something stood in the way.
+settled    What is settled as not applied is not sent by a run that had it before.
 person     A verdict of a person is what one has found; what was found as not applied is sent again only once
            somebody asks for it anew.
 hang       Nothing fails, and nothing is stuck.
@@ -38,16 +40,19 @@ from itertools import combinations
 from math import inf
 from typing import TYPE_CHECKING
 
+import attrs
+
 from invsvc_async.conformance.reasons import Happened, UnknownReasonError, contradiction
 from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.batches.judge import ended
 from tests.exhaustive.batches.stage import FROZEN
 from tests.interleavings.judge import entry_of
 from tests.interleavings.service import SHORT
-from tests.walk.program import CREATES
-from tests.walk.service import RETRY_AFTER
+from tests.walk.program import CREATES, MAPPINGS
+from tests.walk.service import MAPPING, RETRY_AFTER
 from tests.walk.signals import SoftLimitError
 from tests.walk.stage import DONE, QUICK, SLOW
+from tests.walk.uses import SILENT
 from tests.walk.wire import TOO_MANY, is_refused, thing_of
 
 if TYPE_CHECKING:
@@ -55,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from invsvc_async.conformance.reasons import Told
     from tests.interleavings.service import Effect, Sent
     from tests.walk.heard import Heard
     from tests.walk.process import Process
@@ -77,11 +83,13 @@ def broken(stage: WalkStage) -> list[str]:
         *_ended(stage),
         *_lost(stage),
         *_effects(stage),
+        *_made_by_others(stage),
         *_reasons(stage),
         *_waiting(stage),
         *_in_order(stage),
         *_started(stage),
         *_final(stage),
+        *_settled(stage),
         *_unknown(stage),
         *_of_persons(stage),
         *_anew(stage),
@@ -170,8 +178,52 @@ def _effects(stage: WalkStage) -> Iterator[str]:
                 yield f"false: {write.key} is said to be {told.verdict}, and took effect"
 
 
+def _made_by_others(stage: WalkStage) -> Iterator[str]:
+    """Yield the creates that are told as applied with a webhook that they have not made."""
+    for told in (*stage.told, *stage.found):
+        is_create = stage.program.write(told.writer).kind in CREATES
+        shown = told.told.made
+        if not is_create or told.verdict is not Verdict.APPLIED or shown is None:
+            continue
+        effects = stage.service.effects
+        made = {each.made for each in effects if each.writer == told.writer}
+        is_unsure = _is_made_unsure(stage, told) and _is_oldest(stage, told)
+        if shown not in made and not is_unsure:
+            yield f"other: {told.writer} is said to have made {shown}, and has made {', '.join(map(str, made))}"
+
+
+def _copies(stage: WalkStage) -> set[str]:
+    """Return the webhooks of one URL that somebody has given the description of what a create has made."""
+    alike = ("copy beside", "copy onto")
+    return {each.hook for each in stage.service.edited if each.edit.how in alike}
+
+
+def _is_made_unsure(stage: WalkStage, heard: Heard) -> bool:
+    """
+    Return whether no read can tell what the create of *heard* has made.
+
+    Of two webhooks with its tag, any may be a copy; and its own one may have been edited, while a copy was not.
+    """
+    effects = stage.service.effects
+    made = {each.made for each in effects if each.writer == heard.writer}
+    edited = {each.hook for each in stage.service.edited}
+    shown = {heard.told.made, *(heard.told.duplicates or ())}
+    return bool(shown & _copies(stage)) and bool(made & (shown | edited))
+
+
+def _is_oldest(stage: WalkStage, heard: Heard) -> bool:
+    """Return whether no webhook that is told as a duplicate was made before the one that is told as the effect."""
+    made = stage.service.hooks[str(heard.told.made)]["created_at"]
+    return all(
+        made <= stage.service.hooks[each]["created_at"]
+        for each in heard.told.duplicates or ()
+    )
+
+
 def _line(stage: WalkStage, key: str) -> str:
     write = stage.program.write(key)
+    if write.kind in MAPPINGS:
+        return MAPPING
     return (
         f"create {key}"
         if write.kind in CREATES
@@ -220,28 +272,73 @@ def _first_sends(stage: WalkStage) -> dict[str, float]:
 
 
 def _strangers(stage: WalkStage, heard: Heard) -> list[Effect]:
-    """Return the effects on the thing of a write without a key that are of other processes than that of *heard*."""
-    if stage.program.use != "writes":
-        return []
+    """
+    Return the effects on the thing of *heard* that its process does not know as those of this program.
+
+    A write without a key, and others, are strangers to each other if their processes live at the same time.
+    """
     thing = thing_of(stage.program.write(heard.writer))
+    senders = {heard.client} | {
+        sent.client for sent in stage.service.sends if sent.writer == heard.writer
+    }
     return [
         effect
         for effect in stage.service.effects
         if effect.thing == thing
-        and effect.writer != heard.writer
-        and stage.service.sends[effect.number].client != heard.client
+        and effect.writer not in (heard.writer, None)
+        and _are_strangers(stage, effect, heard, senders)
     ]
+
+
+def _are_strangers(
+    stage: WalkStage, effect: Effect, heard: Heard, senders: set[str]
+) -> bool:
+    sender = stage.service.sends[effect.number].client
+    if stage.program.use == "writes":
+        return sender != heard.client
+    if _has_key(stage, heard.writer) and _has_key(stage, str(effect.writer)):
+        return False
+    other = stage.lives[sender]
+    return any(
+        name != sender
+        # what a process has sent is known to it, unless another one has found the verdict
+        and (heard.client != sender or _lives_until(stage.lives[name]) > effect.at)
+        and stage.lives[name].begun < _seems_to_live_until(other)
+        and other.begun < _seems_to_live_until(stage.lives[name])
+        for name in senders
+    )
+
+
+def _lives_until(process: Process) -> float:
+    return inf if process.ended is None else process.ended
+
+
+def _seems_to_live_until(process: Process) -> float:
+    """Return until when *process* lives, or, if it was ended from outside, seems to."""
+    return _lives_until(process) + (0.0 if process.hit is None else SILENT)
+
+
+def _has_key(stage: WalkStage, key: str) -> bool:
+    """Return whether the write that is called *key* has one, and not only in the program."""
+    return stage.program.use != "writes" and not stage.program.is_without_key(key)
 
 
 def _reasons(stage: WalkStage) -> Iterator[str]:
     for heard in stage.told:
         told = heard.told
         try:
-            why = contradiction(told, _happened(stage, heard))
+            why = contradiction(_without_copies(stage, heard), _happened(stage, heard))
         except UnknownReasonError as error:
             why = str(error)
         if why is not None:
             yield f"reason: {heard.writer} is {told.verdict}, {told.basis}, {told.cause}: {why}: {told.words}"
+
+
+def _without_copies(stage: WalkStage, heard: Heard) -> Told:
+    """Return what was told, without duplicates if some may be copies that somebody has made."""
+    if heard.told.duplicates is None or not _is_made_unsure(stage, heard):
+        return heard.told
+    return attrs.evolve(heard.told, duplicates=None)
 
 
 def _happened(stage: WalkStage, heard: Heard) -> Happened:
@@ -254,7 +351,9 @@ def _happened(stage: WalkStage, heard: Heard) -> Happened:
     sends = [
         (number, sent)
         for number, sent in enumerate(service.sends)
-        if sent.writer == key and sent.started <= heard.at
+        if sent.writer == key
+        and sent.started <= heard.at
+        and not _is_done_anew(stage, heard, sent.started)
     ]
     # what was refused before is over: then it is done anew
     if heard.verdict is not Verdict.REFUSED and stage.program.use != "writes":
@@ -284,9 +383,15 @@ def _happened(stage: WalkStage, heard: Heard) -> Happened:
         wanted=sends[-1][1].body if sends else None,
         since_seen=_since_seen(stage, [sent for _, sent in sends], thing, since),
         since=since,
-        window=SHORT,
+        window=SHORT * _shortest_windows(stage, key),
         echoes=service.stores.echoes,
     )
+
+
+def _shortest_windows(stage: WalkStage, key: str) -> float:
+    """Return the shortest windows of the processes that sent *key*, as times of the usual ones."""
+    senders = {sent.client for sent in stage.service.sends if sent.writer == key}
+    return min((stage.lives[name].life.windows for name in senders), default=1.0)
 
 
 def _is_about_to_be_sent(stage: WalkStage, heard: Heard, key: str) -> bool:
@@ -482,6 +587,8 @@ def _started(stage: WalkStage) -> Iterator[str]:
 def _final(stage: WalkStage) -> Iterator[str]:
     final: dict[str, tuple[Verdict, float]] = {}
     for told in sorted((*stage.told, *stage.found), key=lambda told: told.at):
+        if told.verdict is Verdict.UNKNOWN and not _has_key(stage, told.writer):
+            continue  # what another process finds out, its own does not hear
         verdict, at = final.setdefault(told.writer, (told.verdict, told.at))
         if verdict not in FINAL:
             final[told.writer] = told.verdict, told.at
@@ -500,6 +607,28 @@ def _final(stage: WalkStage) -> Iterator[str]:
         verdict, at = final.get(sent.writer, (None, 0.0))
         if verdict in FINAL and sent.started > at:
             yield f"final: {sent.writer} is sent by {sent.client} after it was told as {verdict}"
+
+
+def _settled(stage: WalkStage) -> Iterator[str]:
+    """
+    Yield what was settled as not applied, which says that it may be written again, although a run may send it.
+
+    That is a run that had the write before it was settled.  Those that begin later wait for that, and do it anew.
+    """
+    for told in stage.told:
+        if told.sender and told.verdict in NO_EFFECT:
+            has_begun_anew = any(
+                key == told.writer and name == told.sender and at >= told.begun
+                for at, name, key in stage.asked
+            )
+            is_sent = any(
+                sent.writer == told.writer
+                and sent.client == told.sender
+                and sent.started > told.at
+                for sent in stage.service.sends
+            )
+            if is_sent and not has_begun_anew:
+                yield f"settled: {told.writer} is settled as {told.verdict} by {told.client}, and {told.sender} sends it"
 
 
 def _of_persons(stage: WalkStage) -> Iterator[str]:
@@ -574,15 +703,10 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
     Yield what is UNKNOWN in the end, though nothing stood in the way.
 
     That is so if all reads were sound, no other write to the thing was sent, and there was time: what was
-    added with a deadline that is shorter than its windows may run out of it each time.  A process that stood
-    still may have got no answer to the read before its send.
+    added with a deadline that is shorter than its windows may run out of it each time.
     """
     if stage.program.reads or stage.program.stores:
         return
-    stood_still = any(
-        life.end is not None and life.end.how == "freeze"
-        for life in stage.program.lives
-    )
     short = {
         key
         for life in stage.program.lives
@@ -596,11 +720,13 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
         if not told or told[-1].verdict is not Verdict.UNKNOWN:
             continue
         cause = told[-1].told.cause
-        if stage.program.use == "writes" and _is_of_another(stage, told[-1]):
+        if cause == "no read" and stage.reader_of(key) is not None:
+            continue  # whoever recovers a write has no reader of it
+        if not _has_key(stage, key) and _is_of_another(stage, told[-1]):
             continue  # it cannot know what was written after it
-        if (key in short and cause == "out of time") or (
-            stood_still and cause == "no baseline"
-        ):
+        if key in short and cause == "out of time":
+            continue
+        if _is_too_old(stage, key, cause) or _may_be_edited(stage, key, cause):
             continue
         beside = {
             other
@@ -613,6 +739,39 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
             }
         if not beside:
             yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].told.words}"
+
+
+def _is_too_old(stage: WalkStage, key: str, cause: str | None) -> bool:
+    """
+    Return whether what a process knew that stood still may be too old to settle *key*.
+
+    It may have got no answer to the read before its send, or one so late that it hardly knows the clock of the
+    service, by which a webhook without a tag was made at that time.
+    """
+    is_untagged = stage.program.write(key).kind == "untagged"
+    needs_clock = cause == "candidates" and is_untagged
+    if not needs_clock and cause != "no baseline":
+        return False
+    return any(
+        life.end is not None and life.end.how == "freeze"
+        for life in stage.program.lives
+    )
+
+
+def _may_be_edited(stage: WalkStage, key: str, cause: str | None) -> bool:
+    """
+    Return whether *key* creates a webhook, and somebody has edited one that may be taken for it.
+
+    What has lost its tag may be of any URL, as what never had one: a service may store URLs in its own words.
+    """
+    write = stage.program.write(key)
+    if cause != "candidates" or write.kind not in CREATES:
+        return False
+    return any(
+        each.edit.how in ("untag", "reword", "copy onto")
+        or thing_of(stage.program.write(each.edit.key)) == thing_of(write)
+        for each in stage.service.edited
+    )
 
 
 def _is_over_before(stage: WalkStage, other: str, key: str) -> bool:
@@ -644,6 +803,7 @@ def broken_of_writes(stage: WalkStage) -> list[str]:
         *_ended(stage),
         *_open(stage),
         *_effects(stage),
+        *_made_by_others(stage),
         *_reasons(stage),
         *_in_order_of_sends(stage),
         *_firm(stage),

@@ -41,6 +41,8 @@ class WalkLoop(FreezingLoop):
         self.steps: Counter[str] = Counter()  # by process
         self.signals: dict[str, Signal] = {}  # by process: what is to be raised in it
         self.made = 0
+        self._looked_at = -1  # the step that was being made when a timer last looked
+        self.is_overdue = False  # a step was interrupted, because it did not end
 
     def run(self) -> None:
         """Run until nothing is left to do, or what is left is not over in time."""
@@ -73,7 +75,16 @@ class WalkLoop(FreezingLoop):
         self.made += 1
         del ready[place]
         self._do(handle, process)
+        if self.is_overdue:
+            raise Stuck(f"a step of {process} at {self.now - START:.3f} s never ends")
         return self.made < MOST_STEPS
+
+    def interrupt_step(self, *_: object) -> None:
+        """Interrupt the step that is being made, if it was when this was called before: a handler of signals."""
+        if self._looked_at == self.made:
+            self.is_overdue = True
+            raise Stuck
+        self._looked_at = self.made
 
     def _thawed(self) -> list[asyncio.Handle]:
         """Put aside the steps of frozen runs; return the others."""

@@ -90,7 +90,7 @@ def entries_of(stage: WalkStage, process: Process) -> Any:
             return outbox_entries(stage, process)
     store = stage.journal.store(run, "journal")
     with patch("invsvc_async.durable.entries.store_at", lambda *_, **__: store):
-        return JournalEntries("postgresql://walk?namespace=walk", None)
+        return JournalEntries(stage.program.address, None)
 
 
 def outbox_entries(stage: WalkStage, process: Process) -> Any:
@@ -117,7 +117,7 @@ async def find(stage: WalkStage, process: Process, key: str, act: Resolve) -> No
     begun, applied = stage.loop.now, seen_in_ledger(stage, key)
     if applied is None:
         return
-    had_owner = key in owned(stage)
+    had_owner = key in owners(stage)
     try:
         outcome = await act(applied)
     except SILENT_ERRORS as error:
@@ -148,12 +148,16 @@ def in_doubt(stage: WalkStage) -> list[tuple[str, str]]:
     ]
 
 
-def owned(stage: WalkStage) -> set[str]:
-    """Return the writes that some process is sending, by what it has stored; it may be only silent."""
+def owners(stage: WalkStage) -> dict[str, str]:
+    """Return the token of the process that is sending each write, by what is stored; it may be only silent."""
     rows = stage.journal.fetch(
-        "SELECT e.key, e.state FROM {s}entries e JOIN {s}lanes l ON l.id = e.lane WHERE l.owner IS NOT NULL"
+        "SELECT e.key, e.state, l.owner FROM {s}entries e JOIN {s}lanes l ON l.id = e.lane WHERE l.owner IS NOT NULL"
     )
-    return {stage.key_of(name) for name, state in rows if state == State.SENDING}
+    return {
+        stage.key_of(name): owner
+        for name, state, owner in rows
+        if state == State.SENDING
+    }
 
 
 def seen_in_ledger(stage: WalkStage, key: str) -> bool | str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from tests.walk.program import Program
 
 _STORAGE = "invsvc_async.storage"
+LONGEST = 5.0  # s of the processor, in which a step usually takes less than a thousandth of one
 # A killed process runs none. Here, each would keep a store, and with it the loop of all processes, which has tasks
 # of the process that the finalizer waits for: none of them would ever be collected.
 _NO_FINALIZERS = SimpleNamespace(finalize=lambda *_: Mock())
@@ -68,11 +71,26 @@ def _world(stage: WalkStage) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _interrupted(stage: WalkStage) -> Iterator[None]:
+    """Interrupt a step that takes ``LONGEST``, again and again until it ends. Windows has no such timers."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.signal(signal.SIGVTALRM, stage.loop.interrupt_step)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST, LONGEST)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def play(program: Program) -> tuple[WalkStage, list[str]]:
     """Play *program* once, and return what is broken."""
     stage = WalkStage.of(program)
     try:
-        with _world(stage):
+        with _world(stage), _interrupted(stage):
             stage.play()
     except Stuck as stuck:
         return stage, [f"hang: {stuck}"]
@@ -96,6 +114,10 @@ def told(stage: WalkStage) -> list[str]:
             for begun, _, run, what in service.looks
         ),
         *((begun, f"{name} begins a run of {key}") for begun, name, key in stage.asked),
+    ]
+    lines += [
+        (each.at, f"somebody edits {each.hook}: {each.edit.how} of {each.edit.key}")
+        for each in service.edited
     ]
     for process in stage.lives.values():
         lines.append((process.begun, f"{process.name} begins"))

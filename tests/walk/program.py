@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 Journal = Literal["file", "database"]
 Use = Literal["keys", "batch", "outbox", "writes"]
 # "untagged": a create without a tag, of a webhook that may be taken for that of another create of its URL
-Kind = Literal["rename", "change", "create", "untagged", "remove"]
+# "mapping": of the spreadsheet import, of which each team has one; "raw mapping": the same by its path
+Kind = Literal[
+    "rename", "change", "create", "untagged", "remove", "mapping", "raw mapping"
+]
+MAPPINGS: tuple[Kind, ...] = ("mapping", "raw mapping")
 CREATES: tuple[Kind, ...] = ("create", "untagged")
 
 How = Literal["kill", "cancel", "close", "drop", "raise", "freeze"]
 Then = Literal["again", "settle", "resume"]
+Change = Literal["untag", "reword", "copy elsewhere", "copy beside", "copy onto"]
 
 RECENT = 600.0  # s
 
@@ -74,6 +79,20 @@ class Cut(msgspec.Struct, frozen=True, omit_defaults=True):
     then: Then = "again"
 
 
+class Edit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    What somebody does in the dashboard, so many seconds *after* the first webhook of the create *key* was made.
+
+    Its description loses the tag (``untag``), or is another one (``reword``).  Or it is copied, with its tag: to a
+    new webhook of another URL (``copy elsewhere``) or of the same one (``copy beside``), or to that of another
+    create of the URL (``copy onto``), if there is one.
+    """
+
+    key: str
+    how: Change
+    after: float = 0.0
+
+
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process: which keys it runs, how, and when."""
 
@@ -93,6 +112,8 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     recovers: bool = False  # before its work, it takes over what others have left
     # after its work, it settles what its client has left open, and does its work again
     settles: bool = False
+    rests: float = 0.0  # s before it settles
+    runs_beside: bool = False  # it does its work again while it settles
     # s after its work that it prunes what is older than an hour
     prunes: float | None = None
     # awaits that are cancelled, those of one key one after the other
@@ -108,6 +129,10 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     resolves: bool = False
     # it is no process, but a person, who looks so many times and resolves what is in doubt
     looks: int = 0
+    # how many times as long its settle windows are as those of the others: what it sends may take effect as late
+    windows: float = 1.0
+    # it names its own team, which the API key names, too, and others do not
+    names_team: bool = False
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -127,10 +152,24 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     order: int = 0  # a seed: which of several tasks that could go on does; 0: the first
     jitter: int = 0  # a seed: how long transactions take; 0: always as long
     recent: float = RECENT  # s for which a stored state of a webhook counts
+    # of the keys in the journal: a namespace with a name, or that of the base URL and the team
+    is_named: bool = True
+    # of the descriptions of webhooks that its creates have made
+    edits: tuple[Edit, ...] = ()
 
     def write(self, key: str) -> Write:
         """Return the write under *key*."""
         return next(write for write in self.writes if write.key == key)
+
+    @property
+    def address(self) -> str:
+        """The address of its journal."""
+        return f"postgresql://walk{'?namespace=walk' if self.is_named else ''}"
+
+    @property
+    def names_team(self) -> bool:
+        """Whether some of its processes name their own team."""
+        return any(life.names_team for life in self.lives)
 
     @property
     def is_mixed(self) -> bool:
@@ -158,17 +197,22 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
             + (life.prunes is not None)
             + life.recovers
             + life.settles
+            + bool(life.rests)
+            + life.runs_beside
             + life.marks
             + life.bare
             + life.waits
             + life.resumes
             + life.resolves
             + life.looks
+            + (life.windows != 1.0)
+            + life.names_team
             for life in self.lives
         )
         fates = sum(len(fates) for fates in self.fates.values()) + len(self.reads)
         seeds = bool(self.order) + bool(self.jitter) + 2 * bool(self.stores)
-        seeds += self.recent != RECENT
+        seeds += (self.recent != RECENT) + len(self.edits)
+        seeds += not self.is_named
         return (
             2 * len(self.writes)
             + 3 * len(self.lives)

@@ -21,6 +21,8 @@ PLAIN = {
     "grows": False,
     "stores": "",
     "recent": RECENT,
+    "edits": (),
+    "is_named": True,
 }
 
 
@@ -73,6 +75,10 @@ def _plainer_world(program: Program) -> Iterator[Program]:
     for name, plain in PLAIN.items():
         if getattr(program, name) != plain:
             yield replace(program, **{name: plain})
+    if len(program.edits) > 1:
+        for edit in program.edits:
+            rest = tuple(each for each in program.edits if each is not edit)
+            yield replace(program, edits=rest)
     parts = program.stores.split(",")
     if len(parts) > 1:
         for part in parts:
@@ -132,6 +138,7 @@ def _without_key(program: Program, key: str) -> Program:
         writes=tuple(write for write in program.writes if write.key != key),
         lives=lives,
         fates={each: fates for each, fates in program.fates.items() if each != key},
+        edits=tuple(edit for edit in program.edits if edit.key != key),
     )
 
 
@@ -164,6 +171,8 @@ def _simpler(life: Life) -> Iterator[Life]:
         "prunes",
         "recovers",
         "settles",
+        "rests",
+        "runs_beside",
         "marks",
         "deadline",
         "gap",
@@ -171,6 +180,8 @@ def _simpler(life: Life) -> Iterator[Life]:
         "waits",
         "resumes",
         "resolves",
+        "windows",
+        "names_team",
     ):
         if getattr(life, name) != getattr(LIFE, name):
             yield replace(life, **{name: getattr(LIFE, name)})

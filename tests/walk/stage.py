@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from random import Random
@@ -16,7 +18,7 @@ from invsvc_async.simulator.stores import Stores
 from tests.exhaustive.batches.stage import FROZEN, BatchStage
 from tests.interleavings.loop import START
 from tests.interleavings.scene import Scene
-from tests.interleavings.service import SERVER
+from tests.interleavings.service import LONG, SERVER, SHORT
 from tests.walk.errors import SILENT_ERRORS
 from tests.walk.heard import Heard
 from tests.walk.journals import WalkDatabase, WalkFile
@@ -28,11 +30,13 @@ from tests.walk.service import WalkService
 from tests.walk.signals import Signal, SoftLimitError, no_signal
 from tests.walk.uses import USES
 from tests.walk.wire import (
+    TEAM,
     Fates,
     WalkWire,
     hook_id,
     is_refused,
     made_by,
+    reader_of,
     seed,
     writer_of,
 )
@@ -51,6 +55,9 @@ if TYPE_CHECKING:
 QUICK = (0.0005, 0.004)
 USUAL = 0.002  # s
 SLOW = 1.2  # s
+OF_NO_TEAM = "abcdefghij"  # a key that does not say of which team it is
+_CLAIMS = base64.urlsafe_b64encode(json.dumps({"team": TEAM}).encode())
+OF_TEAM = f"e30.{_CLAIMS.decode().rstrip('=')}.signature"
 # Of an entry's states.
 SENDING = 1
 DONE = 2
@@ -107,7 +114,13 @@ class WalkStage(BatchStage):
         self.loop = WalkLoop(self.schedule, program.order, self._before_step)
         stores = Stores.parse(program.stores or "none")
         self.service = WalkService(
-            self.loop, {}, self.scene.reads, stores=stores, seed=program.order
+            self.loop,
+            {},
+            self.scene.reads,
+            stores=stores,
+            seed=program.order,
+            windows={life.name: life.windows for life in program.lives},
+            edits=program.edits,
         )
         self.by_journal = True
         self._chance = Random(program.jitter)
@@ -187,6 +200,9 @@ class WalkStage(BatchStage):
             program=self.program.use,
             deadline=life.deadline,
             wait_when_limited=life.waits,
+            api_key=OF_TEAM if self.program.names_team else OF_NO_TEAM,
+            settle_after_error=SHORT * life.windows,
+            settle_after_loss=LONG * life.windows,
             **how,
         )
         wire = WalkWire(self.service, life.name)
@@ -233,7 +249,14 @@ class WalkStage(BatchStage):
     # Any: as in made
     def made_without_key(self, process: Process, key: str) -> Any:
         """Return the write that the program calls *key*, without a key of its own."""
-        return made_by(process.member, self.program, self.program.write(key))
+        client = process.member.client
+        if process.life.names_team:
+            client = client.for_team(TEAM)
+        return made_by(client, self.program, self.program.write(key))
+
+    def reader_of(self, key: str) -> Any:  # Any: of any operation
+        """Return the reader of the write *key*, if it needs one."""
+        return reader_of(self.program.write(key))
 
     def unsettled(self, process: Process) -> list[str]:
         """Return which of the keys of *process* have no verdict that another run would leave as it is."""
@@ -345,12 +368,17 @@ class WalkStage(BatchStage):
         self.errors.append((process.name, key, error))
 
     def note_outcome(
-        self, process: Process, key: str, begun: float, outcome: Outcome[Any]
+        self,
+        process: Process,
+        key: str,
+        begun: float,
+        outcome: Outcome[Any],
+        *,
+        sender: str = "",
     ) -> None:
-        """Note what *process* was told of *key*."""
-        self._note_told(
-            Heard(key, process.name, begun, Told.of(outcome, at=self.loop.now))
-        )
+        """Note what *process* was told of *key*, by settling it if it had a *sender* then."""
+        told = Told.of(outcome, at=self.loop.now)
+        self._note_told(Heard(key, process.name, begun, told, sender=sender))
 
     def note_result(self, process: Process, begun: float, result: Result) -> None:
         """Note a result of a batch, which *process* was given."""
@@ -393,8 +421,12 @@ class WalkStage(BatchStage):
         self.told.append(heard)
 
     def note_number(self, writer: str) -> None:
-        """Note the number of the entry of a write without a key, which is about to be sent beside others."""
-        if writer in self.numbers or not self.program.is_without_key(writer):
+        """Note the number of the entry of a write without a key, which is, or may have been, about to be sent."""
+        if not self.program.is_without_key(writer):
+            return
+        # One that was cancelled before a byte of it left gets another number.
+        was_sent = any(sent.writer == writer for sent in self.service.sends)
+        if was_sent and writer in self.numbers:
             return
         with no_signal():
             rows = self.journal.fetch("SELECT key, seq FROM {s}entries")
@@ -500,6 +532,7 @@ class WalkStage(BatchStage):
         for key, state in states.items():
             if state == SENDING:
                 self.may_have_sent.setdefault(key, self.loop.now)
+                self.note_number(key)
 
     def _note_verdicts(self, states: Mapping[str, int]) -> None:
         self.had_verdict.update(key for key, state in states.items() if state == DONE)

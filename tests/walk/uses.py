@@ -25,11 +25,13 @@ from tests.walk.person import (
     find_all,
     in_doubt,
     outbox_entries,
+    owners,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from invsvc_async import Client
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from tests.walk.process import Process
     from tests.walk.program import Then
     from tests.walk.stage import WalkStage
+
+    Act = Callable[[], Awaitable[Outcome[Any]]]
 
 AN_HOUR = 3600.0  # s
 ROUNDS = 4  # how often the last process runs what has no final verdict
@@ -65,19 +69,28 @@ class _OfClient:
     kind: ClassVar = "journal"
     stage: WalkStage
     process: Process
-    store: Any  # None: it has no journal
+    journal: ClientJournal | None
+    store: Any  # of that journal
 
     @classmethod
     def of(cls, stage: WalkStage, process: Process) -> Self:
         life = process.life
         if life.bare:
             process.member = stage.member(life)
-            return cls(stage, process, None)
+            return cls(stage, process, None, None)
         store = stage.journal.store(f"{life.name}/run", cls.kind)
         with patch("invsvc_async.durable.journal.store_at", lambda *_: store):
-            journal = ClientJournal("postgresql://walk?namespace=walk")
+            journal = ClientJournal(stage.program.address)
         process.member = stage.member(life, journal=journal)
-        return cls(stage, process, store)
+        return cls(stage, process, journal, store)
+
+    @property
+    def lanes(self) -> set[str]:
+        """The tokens of the lanes that the process has in the journal."""
+        own = None if self.journal is None else self.journal.life.own
+        return (
+            set() if own is None else {lane.token for lane in own.leases.lanes.values()}
+        )
 
     @staticmethod
     def key_of(name: str) -> str:
@@ -139,10 +152,8 @@ class Keyed(_OfClient):
             if life.marks:
                 await self._mark()
             await self._round([*life.keys])
-            if life.settles and await self._settle_open():
-                # What has no key would be another write.
-                is_other = self.stage.program.is_without_key
-                await self._round([key for key in life.keys if not is_other(key)])
+            if life.settles:
+                await self._settle_and_run()
             if life.resolves:
                 await self._resolve()
             if life.prunes is not None:
@@ -153,15 +164,32 @@ class Keyed(_OfClient):
             if life.name == "last" and self.stage.program.is_mixed:
                 await self._recover()
 
+    async def _settle_and_run(self) -> None:
+        """Settle what the client has left open, and do its work again: after that, or beside it."""
+        # What has no key would be another write.
+        is_other = self.stage.program.is_without_key
+        keys = [key for key in self.process.life.keys if not is_other(key)]
+        if not self.process.life.runs_beside:
+            if await self._settle_open():
+                await self._round(keys)
+            return
+        settling = asyncio.create_task(self._settle_open())
+        try:
+            await self._round(keys)
+            await settling
+        finally:
+            settling.cancel()
+            await asyncio.wait([settling])
+
     async def _run(self, key: str) -> None:
         stage, process = self.stage, self.process
-        stage.note_asked(process, key)
         write = stage.made(process, key)
         with stage.limited(process, key):
             await stage.until_not_cut(process, key, partial(self._await, key, write))
 
     async def _await(self, key: str, write: Any) -> None:
-        stage, process, begun = self.stage, self.process, self.stage.loop.now
+        stage, process = self.stage, self.process
+        begun = stage.note_asked(process, key)
         try:
             outcome = await write.outcome()
         except SILENT_ERRORS as error:
@@ -173,15 +201,30 @@ class Keyed(_OfClient):
         """Settle what the client has left open; return whether there was something."""
         stage, client = self.stage, self.process.member.client
         left = client.unsettled
+        if self.process.life.rests:
+            await asyncio.sleep(self.process.life.rests)
         for intent in left:
             begun, key = stage.loop.now, stage.writer_in(intent)
+            sender = self._sender_of(key)
             try:
-                outcome = await client.settle(intent, same_mode=True)
+                outcome = await settling(stage, client, intent)()
             except SILENT_ERRORS as error:
                 stage.note_error(self.process, key, error)
             else:
-                stage.note_outcome(self.process, key, begun, outcome)
+                stage.note_outcome(self.process, key, begun, outcome, sender=sender)
         return bool(left)
+
+    def _sender_of(self, key: str) -> str:
+        """Return the process that has *key* as one that it may be sending, or ``""``."""
+        token = owners(self.stage).get(key)
+        return next(
+            (
+                process.name
+                for process in self.stage.lives.values()
+                if isinstance(process.use, Keyed) and token in process.use.lanes
+            ),
+            "",
+        )
 
     def _writer(self, outcome: Outcome[Any]) -> str:
         return self.stage.writer_in(outcome.started_as)
@@ -191,7 +234,7 @@ class Keyed(_OfClient):
         names = [
             name for (name,) in self.stage.journal.fetch("SELECT key FROM {s}entries")
         ]
-        change = partial(reopen_keyed, names, [Verdict.UNKNOWN], {}, newest=False)
+        change = partial(reopen_keyed, names, [Verdict.UNKNOWN], {}, at_end=False)
         with suppress(*SILENT_ERRORS):
             await self.store.run(change)
 
@@ -244,9 +287,9 @@ class Unkeyed(_OfClient):
         for key, intent in [*stage.handed.items()]:
             if stage.has_verdict(key):
                 continue
-            act = partial(client.settle, intent, same_mode=True)
+            act = settling(stage, client, intent)
             if self.process.life.resumes:
-                act = client.resume(intent, same_mode=True).outcome
+                act = resuming(stage, client, intent)
             await self._act(key, act)
 
     async def _resolve(self) -> None:
@@ -262,7 +305,7 @@ class Unkeyed(_OfClient):
         stage, process = self.stage, self.process
         for _ in range(ROUNDS):
             for key, intent in stage.open_here(process).items():
-                act = partial(process.member.client.settle, intent, same_mode=True)
+                act = settling(stage, process.member.client, intent)
                 await self._act(key, act)
             if not process.life.bare:
                 await self._recover()
@@ -275,7 +318,7 @@ class Unkeyed(_OfClient):
         write = self.stage.made_without_key(self.process, key)
         await self._act(key, write.outcome)
 
-    async def _act(self, key: str, act: Callable[[], Awaitable[Outcome[Any]]]) -> None:
+    async def _act(self, key: str, act: Act) -> None:
         """Await the outcome of a write, as often as it is cancelled."""
         stage, process, begun = self.stage, self.process, self.stage.loop.now
         for cut in process.cuts(key):
@@ -289,17 +332,11 @@ class Unkeyed(_OfClient):
             if intent is not None and cut.then != "again":
                 act = self._taking_up(intent, cut.then)
 
-    def _taking_up(
-        self, intent: Intent, how: Then
-    ) -> Callable[[], Awaitable[Outcome[Any]]]:
-        client = self.process.member.client
-        if how == "settle":
-            return partial(client.settle, intent, same_mode=True)
-        return client.resume(intent, same_mode=True).outcome  # type: ignore[no-any-return]
+    def _taking_up(self, intent: Intent, how: Then) -> Act:
+        take_up = settling if how == "settle" else resuming
+        return take_up(self.stage, self.process.member.client, intent)
 
-    async def _hear(
-        self, key: str, act: Callable[[], Awaitable[Outcome[Any]]], begun: float
-    ) -> None:
+    async def _hear(self, key: str, act: Act, begun: float) -> None:
         stage, process = self.stage, self.process
         try:
             outcome = await act()
@@ -311,6 +348,18 @@ class Unkeyed(_OfClient):
 
     def _writer(self, outcome: Outcome[Any]) -> str:
         return self.stage.writer_in(outcome.started_as)
+
+
+def settling(stage: WalkStage, client: Client, intent: Intent) -> Act:
+    """Return what settles *intent*, with the reader that its write needs."""
+    reader = stage.reader_of(stage.writer_in(intent))
+    return partial(client.settle, intent, reader=reader, same_mode=True)
+
+
+def resuming(stage: WalkStage, client: Client, intent: Intent) -> Act:
+    """Return what resumes *intent*, with the reader that its write needs."""
+    reader = stage.reader_of(stage.writer_in(intent))
+    return client.resume(intent, reader=reader, same_mode=True).outcome
 
 
 def by_person(

@@ -147,6 +147,10 @@ def world_of(program: Program) -> tuple[str, ...]:
         "fates": bool(program.fates),
         "reads": bool(program.reads),
         "a person": any(life.looks or life.resolves for life in program.lives),
+        "other windows": any(life.windows != 1.0 for life in program.lives),
+        "a namespace without a name": not program.is_named,
+        "a team with two names": program.names_team,
+        "edited descriptions": bool(program.edits),
         "processes at once": any(not life.after for life in program.lives[1:]),
     }
     return (

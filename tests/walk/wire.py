@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from invsvc_async import readers
 from invsvc_async.reconcile.compare import url_key
 from tests.interleavings.actions import EVENTS
 from tests.interleavings.service import WRITER, thing_of as request_thing
 from tests.interleavings.wire import Wire
-from tests.walk.service import RETRY_AFTER
+from tests.walk.program import MAPPINGS
+from tests.walk.service import MAPPING, RETRY_AFTER, fate_within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from invsvc_async import Client
     from invsvc_async.transport.exchange import Exchange
-    from tests.interleavings.execution import Member
     from tests.interleavings.service import Sent
     from tests.walk.program import Program, Write
     from tests.walk.service import WalkService
     from tests.walk.stage import WalkStage
 
 
+TEAM = "team_1"  # whose API key the processes have
 THINGS = 3  # of each kind
 HTTP_CLIENT, TOO_MANY, HTTP_SERVER = 400, 429, 500
 _LIMITED = CIMultiDictProxy(
@@ -80,6 +83,8 @@ class WalkWire(Wire):
 
     def _value(self, number: int) -> Any:
         value, sent = super()._value(number), self.service.sends[number]
+        if sent.thing == MAPPING:
+            return {"connection": value}
         if self.stage.service.stores.echoes and sent.method in ("PUT", "POST"):
             return {**value, **sent.body}
         return value
@@ -91,7 +96,8 @@ class WalkWire(Wire):
         writer = stage.removers[path] if body is None else writer_of(body)
         WRITER.set(writer)
         fate = stage.schedule.next_of(writer)  # type: ignore[attr-defined]
-        service.fates[writer] = (fate,)
+        windows = service.windows.get(self.client, 1.0)
+        service.fates[writer] = (fate_within(fate, windows),)
         stage.note_number(writer)
         if fate != "unsent":
             stage.judge_send(
@@ -102,6 +108,8 @@ class WalkWire(Wire):
 
 def writer_of(body: dict[str, Any]) -> str:
     """Return the key of the write with this *body*."""
+    if "fields" in body:
+        return str(body["fields"]["amount"])
     return str(body.get("name") or body["description"]).split()[0]
 
 
@@ -123,6 +131,8 @@ def thing_of(write: Write) -> str:
             return f"/journeys/{journey_id(write.thing)}"
         case "create" | "untagged":
             return f"url {url_key(url_of(write.thing))}"
+        case "mapping" | "raw mapping":
+            return MAPPING
     return f"/webhooks/{hook_id(write.thing)}"
 
 
@@ -157,13 +167,15 @@ def seed(service: WalkService, program: Program) -> None:
 
 
 # Any: of any operation
-def made_by(member: Member, program: Program, write: Write) -> Any:
+def made_by(client: Client, program: Program, write: Write) -> Any:
     """
-    Return *write*, as *member* makes it.
+    Return *write*, as *client* makes it.
 
     Where the service stores in its own way, it has texts of which that makes others, and several fields.
     """
-    client, text = member.client, write.key
+    if write.kind in MAPPINGS:
+        return _mapping(client, write)
+    text = write.key
     is_rich = bool(program.stores) and not program.grows
     if is_rich:
         text += RICH
@@ -182,10 +194,34 @@ def made_by(member: Member, program: Program, write: Write) -> Any:
                 hook_id(write.thing), description=text, **fields
             )
         case "create" | "untagged":
-            if write.kind == "untagged":
-                fields = {"tag": False}
             return client.webhooks.create(
-                url=url_of(write.thing), events=EVENTS, description=text, **fields
+                url=url_of(write.thing),
+                events=EVENTS,
+                description=text,
+                **_tagging(program, write),
             )
         case "remove":
             return client.webhooks.delete(hook_id(write.thing))
+
+
+# Any: as in made_by
+def _mapping(client: Client, write: Write) -> Any:
+    """Return *write*, which saves a mapping, by its method or by its path."""
+    fields, reader = {"amount": write.key}, reader_of(write)
+    if write.kind == "mapping":
+        return client.sheets.save_mapping(fields, reader=reader)
+    return client.write("PUT", MAPPING, json={"fields": fields}, reader=reader)
+
+
+def reader_of(write: Write) -> Any:
+    """Return the reader of *write*; ``None`` if the package has one of its own."""
+    if write.kind not in MAPPINGS:
+        return None
+    return readers.get(MAPPING, matches=lambda shown: write.key in shown["saved"])
+
+
+def _tagging(program: Program, write: Write) -> dict[str, bool]:
+    """Return whether the create *write* has a tag, where that is not as usual."""
+    if write.kind == "untagged":
+        return {"tag": False}
+    return {"tag": True} if program.edits else {}  # else, one without a key has none

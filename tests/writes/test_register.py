@@ -586,7 +586,7 @@ async def test_write_that_others_came_after(users, newest):
         intent = write.intent
         write.close()
         own = {"own": intent.identity}
-        line = line_of(request_of(intent), None, None)
+        line = line_of(core, request_of(intent), None)
         core.writes.records.of(line).users = tuple(
             own.get(user, user) for user in users
         )
@@ -598,13 +598,14 @@ def test_one_line_for_each_way_to_name_a_thing(name):
     """A path of ``client.write``, quoted or not, is that of the resource's own methods."""
     client = Client("http://127.0.0.1:1/v2", ApiKey("abc"))
     quoted = "".join(f"%{byte:02X}" for byte in name.encode())
-    paths = [f"/journeys/{quoted}"]
+    core = options_of(client).core
+    paths = [f"/journeys/{quoted}", f"journeys/{quoted}/"]
     if "%" not in name:
         paths.append(f"/journeys/{name}")
     writes = [client.journeys.update(name, name="x")]
     writes += [client.write("PUT", path, json={"name": "x"}) for path in paths]
     # reaches: the request of a write that is not sent
-    lines = {line_of(write._spec.request, None, None) for write in writes}
+    lines = {line_of(core, write._spec.request, None) for write in writes}
     for write in writes:
         write.close()
     assert len(lines) == 1

@@ -294,7 +294,7 @@ async def retry(
         if keys:
             count = await _retry_keys(entries, keys, wanted, force=force)
         else:
-            count = await reopen_all(entries, wanted, newest=force)
+            count = await reopen_all(entries, wanted, at_end=force)
     advice = f": {at.kind.again}" if count else ""
     tell({"to_do": count}, f"{counted(count, 'write')} to be done again{advice}")
     if keys and not count:
@@ -311,7 +311,7 @@ async def _retry_keys(
 ) -> int:
     """Mark the writes of *keys*, and name the keys that have no such write; return how many were marked."""
     named = {key: await entries.named(key) for key in keys}
-    marked = await entries.do_again(named.values(), verdicts=verdicts, newest=force)
+    marked = await entries.do_again(named.values(), verdicts=verdicts, at_end=force)
     for key, whole in named.items():
         if whole not in marked:
             why = _why_not_marked(entries, await entries.entry(whole), verdicts)

@@ -7,67 +7,80 @@ statement by ``store.rows``, which may run again as well, or select by ``store.e
 explains scripts.
 
 All SQL of the tables is in ``statements``: a named text for each statement, beside a sentence of what it
-guards.  Only the conditions on what users note stand elsewhere, in ``noted``, with all that a new column
-needs.  The top of ``statements`` tells how to read one.  Columns of an entry: ``durable/entry.py``.
+guards.  Only the conditions on what users note stand elsewhere, in ``noted``: how it is chosen, and shown.  A
+new column of it needs a field in ``writes/noted``, and a version, in ``schema_sql`` and ``migrations``.  The
+top of ``statements`` tells how to read one.  Columns of an entry: ``durable/entry.py``.
 
 =====================  ================================================================================
 what is asked for      file: operations
 =====================  ================================================================================
-a store                ``opening``: where it is; ``store_at``.  ``facts``: what holds for all of it
+a store                ``opening``: where it is; ``store_at``.  ``tables``: making them, and bringing them
+                       up to date.  ``facts``: what holds for all of it
 who lives              ``members``: signs of life.  ``lanes``: who has which entries; take-over
 a write under a key    ``claims``: ``claim`` (Claimed, Finished, Held, Abandoned), ``look``, ``take``,
-                       ``reopen_seen``, ``note_anew``, ``release``.  Whether a known key has another
-                       write is decided outside, by its digest: ``conflict_of`` in
+                       ``reopen_seen``, ``note_anew``, ``release``; ``released_in_doubt``, for those
+                       that settle what processes have left.  Whether a known key has another
+                       write is decided outside, by its digest: ``check_same`` in
                        ``durable/key_names``; for outboxes, ``compared_in`` of ``enqueued``, or
                        ``compared`` of ``application_table``
 order                  ``order``: what comes before a write, ``begin``, who is overtaken, which untagged
-                       create is held (``check_alone``).  In batches and outboxes, a dispatcher decides
+                       create is held (``check_alone``), what a write without a key waits for
+                       (``things_in_doubt``).  In batches and outboxes, a dispatcher decides
                        who is overtaken (``batch/late_places``)
-a send, an end         ``put`` of the store, which stores them in groups (``puts``)
+a send, an end         ``put`` of the store, which stores them in groups (``puts``), of writes with and
+                       without a key
 what was left          ``states``: of things, as the next write to one has to know it
-verdicts               ``verdicts``: who gives each; acknowledged ones.  ``findings``: those of people
-entries                ``adding``; ``reopening``; ``deleting``: dropping and pruning.  ``unkeyed``: those of
-                       a client without keys.  ``lists``: what people see
+verdicts               ``unheard``: who gives each, until it is acknowledged.  ``findings``: those of people
+entries                ``adding``; ``reopening``; ``deleting``: dropping and pruning.  ``unkeyed_removal``:
+                       of a client's, without keys.  ``lists``: what people see
 what is not due        ``due``: writes that wait for their time, and those behind them
-whose turn it is       ``open_in`` of the store: the next entries of lanes.  ``turns``: those of each team
-a batch                ``inputs``: who reads one, and what is added of it
+whose turn it is       ``open_in`` of the store: the next entries of lanes.  ``team_turns``: of each team
+a batch                ``inputs``: who reads one, and what is added.  ``adding``: which of it the store
+                       has already (``known_of``)
 an outbox              ``enqueued``: by transactions of the application.  ``application_table``: in the
-                       application's own SQLite file
+                       application's own SQLite file; then ``deleted_rows``: deleting an entry in the
+                       store, and its row in that file
 an older copy          ``restored``: recognising it, and the notes about it; a file by ``Epoch``.
                        ``check_place`` of a store in PostgreSQL decides with these
 =====================  ================================================================================
 
 Beneath are ``tables`` (what the tables are for, and how a store is opened), ``migrations`` (what each version
 of the tables has changed), ``conditions`` (what columns of an entry say), ``fact_names``, ``noted`` (what
-users note, and choosing by it), ``schemas`` (where a store is in PostgreSQL), and ``sqlite`` and ``postgres``
-(connections, transactions, group commit, notifications).  The thread of a file, which makes the groups, is
-``storage/sqlite_writer``; the pool of connections, of which a store in PostgreSQL is one,
+users note, such as labels, and choosing by it), ``schemas`` (where a store is in PostgreSQL), and ``sqlite``
+and ``postgres`` (connections, transactions, group commit, notifications).  The thread of a file, which makes
+the groups, is ``storage/sqlite_writer``; the pool of connections, of which a store in PostgreSQL is one,
 ``storage/postgres_pool``.
+
+In texts for people, each store in a file is called a journal.  Else, a journal is that of a client; the other
+stores are of batches and outboxes.
 
 The states of an entry
 ======================
 
-An entry is in a *lane*, a number, whose row in ``lanes`` may have the token of a process.  The lane has an
-*owner* if that process lives: it is not silent (``members``), or, in a file, it has the lock of the file.
-Only the owner of its lane sends an entry.  The lanes ``FREED`` and ``ENDED`` have no row (``conditions``).
+An entry is in a *lane*, a number, whose row in ``lanes`` may have the token of a process, the *owner* of the
+lane.  An owner may live, be *silent*, so that it counts as dead (``members``), or have ended; in a file, the
+one that has the lock of the file lives.  Only a living owner of its lane sends an entry.  The lanes ``FREED``
+and ``ENDED`` have no row (``conditions``).  *Provably done* with it is an owner that has ended, and that none
+took for dead before.
 
 ================  ================  ================================================  ==================
 state             ``state``         other columns                                     left by
 ================  ================  ================================================  ==================
-waiting           TO DO             ``done_at`` NULL; a lane without an owner, or     own, finish,
-                                    for a key ``FREED`` or ``ENDED``                  forget
+waiting           TO DO             ``done_at`` NULL; a lane without a living         own, finish,
+                                    owner, or, for a key, ``FREED`` or ``ENDED``      forget
 waiting, aside    TO DO             ``done_at`` NULL; the lane -1 - n; ``due_at``     come back, finish,
                                                                                       forget
-owned             TO DO             ``done_at`` NULL; a lane with an owner            send, finish,
+owned             TO DO             ``done_at`` NULL; a lane with a living owner      send, finish,
                                                                                       release, set aside,
                                                                                       forget
-in doubt          SENDING           ``done_at`` NULL.  Its owner sends or settles     finish, take back,
-                                    it; without one, the next owner settles it        own, release;
+sending           SENDING           ``done_at`` NULL.  Its living owner sends or      finish, take back,
+                                    settles it; without one, the next settles it      own, release;
                                     first                                             without a key of
                                                                                       the user's, forget
 finished          DONE              ``verdict``, which may be UNKNOWN, ``outcome``,   reopen, forget, empty
-                                    ``done_at``.  In ``unheard`` until the
-                                    application has acknowledged it
+                                    ``done_at``.  In a batch or an outbox, in
+                                    ``unheard`` until the application has
+                                    acknowledged it
 finished, open    DONE              ``verdict``, ``outcome``; ``done_at`` NULL and    forget; reopen; send,
                                     ``digest`` empty: a client has made up the key.   if it is resumed
                                     It stays *open* until the application has it
@@ -86,7 +99,7 @@ function.  A store in a file has the same statements as PostgreSQL, unless other
 change      which entries                         by
 ==========  ====================================  =====================================================
 enter       of the input of a batch               adding: ``entry_sql.ADD``
-            of a key; perhaps as in doubt         claims: ``key_sql.CLAIM``; in a file, ``_insert``, with
+            of a key; perhaps as being sent       claims: ``key_sql.CLAIM``; in a file, ``_insert``, with
                                                   ``entry_sql.ADD``
             of an outbox                          enqueued: ``insert_into``, with
                                                   ``entry_sql.enqueue``; in a file,
@@ -95,19 +108,19 @@ enter       of the input of a batch               adding: ``entry_sql.ADD``
             of an outbox, aside until its time    as above; in a file, then due: ``entry_sql.NOTE_TIMES``
             of a row marked as moved, of which    enqueued: ``_end_lost``, with ``entry_sql.ADD``
             an older copy of the store has none
-            of a write without a key, in doubt    puts: ``entry_sql.PUT_BY_KEY``
+            of a write without a key, being sent  puts: ``entry_sql.PUT_UNKEYED``
 own         all of a lane                         lanes: ``store_sql.TAKE_LANES``
             of one key                            claims: ``key_sql.MOVE_ENTRY``
             without keys, of lanes taken over     lanes: ``move_entries``, with ``store_sql.MOVE_REST``
-send        of a lane; each later send            puts: ``entry_sql.PUT_IN_DATABASE``; in a file,
-                                                  ``entry_sql.PUT_IN_FILE``
+send        of a batch or an outbox; of a key,    puts: ``entry_sql.PUT_IN_DATABASE``; in a file,
+            each send after its first             ``entry_sql.PUT_IN_FILE``
             of a key that is next                 by its claim, as it enters
             of a key that was not next            order: ``key_sql.BEGIN``
-            of a write without a key              puts: ``entry_sql.PUT_BY_KEY``
+            of a write without a key              puts: ``entry_sql.PUT_UNKEYED``
 take back   provably not sent; becomes TO DO      as send, with that state.  When it is released, too:
                                                   claims: ``key_sql.RELEASE``
             of a key that is not next, in a file  claims: ``key_sql.NOT_NEXT``
-finish      of a lane                             as send, with a verdict
+finish      of a batch, an outbox or a key        as send, with a verdict
             by a person                           findings: ``key_sql.STORE_FINDING``
             without a key of the user's own       as send
             of a row marked as moved, of which    enqueued: ``_end_lost``, with ``entry_sql.END_LOST``,
@@ -137,12 +150,12 @@ empty       pruned, in a batch                    deleting: ``prune(empties=True
 forget      dropped: nothing was sent; or done,   deleting: ``entry_sql.DROP``
             but not in a batch
             pruned                                deleting: ``entry_sql.PRUNE``
-            without a key: told; or cancelled,    unkeyed: ``entry_sql.REMOVE``; in a file whose event
-            and provably not sent                 loop is closed, sqlite: ``forget``, with
+            without a key: told; or cancelled,    unkeyed_removal: ``entry_sql.REMOVE``; in a file whose
+            and provably not sent                 event loop is closed, sqlite: ``forget``, with
                                                   ``entry_sql.REMOVE_KEY_IN_FILE``
             of a key that has another write in    enqueued: ``entry_sql.DELETE_REPLACED``
             the application's file; acknowledged
-put back    dropped from an outbox in a file,     freed_keys: ``settle``, with ``entry_sql.PUT_BACK``
+put back    dropped from an outbox in a file,     deleted_rows: ``settle``, with ``entry_sql.PUT_BACK``
             whose row could not be deleted
 ==========  ====================================  =====================================================
 
@@ -160,7 +173,7 @@ Which guards they have
 
 - What only the owner of a lane may do is refused to a process that has lost the lane.  In PostgreSQL, another
   process may take it over at any time.  So the token on the row of the lane is checked, and the row locked
-  until the commit, in ``PUT_IN_DATABASE``, ``PUT_BY_KEY`` and ``CLAIM``, and in the scripts that run
+  until the commit, in ``PUT_IN_DATABASE``, ``PUT_UNKEYED`` and ``CLAIM``, and in the scripts that run
   ``BEGIN``, ``NOTE_ANEW``, ``MOVE_ENTRY``, ``REOPEN_SEEN``, ``MOVE_REST``, ``MOVE_ASIDE`` and
   ``COME_BACK``.
 - In a file, the process that has the lock of the file has all lanes for as long as the file is open.  So
@@ -181,6 +194,6 @@ Which guards they have
 - What follows from an end, in ``unheard``, ``states`` and ``counts``, is done by the same statement.  In a
   file, by triggers (``schema_sql``) and ``NOTE_STATES_IN_FILE``, because each statement of Python costs the
   GIL.
-- Whether a claimed write may enter as in doubt is decided before the insertion; in a file, after it, in the
+- Whether a claimed write may enter as being sent is decided before the insertion; in a file, after it, in the
   same transaction (``order``).
 """

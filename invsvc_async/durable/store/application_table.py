@@ -41,7 +41,7 @@ def has_more(connection: sqlite3.Connection) -> bool:
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Create the table of rows, and the table that names the journal which moves them, unless they exist."""
+    """Create the table of rows, and the table that names the store which moves them, unless they exist."""
     connection.executescript(schema_sql.APPLICATION_TABLES)
 
 
@@ -98,16 +98,16 @@ def compared(base_url: str, new: Entry) -> Statement:
     return entry_sql.COMPARE_ROW, (base_url, new.key, new.digest)
 
 
-# --- which journal has moved rows
+# --- which store has moved rows
 
 
 def epoch_of(base_url: str) -> Statement:
-    """Build the statement that selects the epoch of the journal which has moved rows of the file."""
+    """Build the statement that selects the epoch of the store which has moved rows of the file."""
     return entry_sql.GET_EPOCH_OF_MOVER, (base_url,)
 
 
 def use_epoch(base_url: str, epoch: str | None) -> Statement:
-    """Build the statement that notes the epoch of the journal which moves rows from now on."""
+    """Build the statement that notes the epoch of the store which moves rows from now on."""
     return entry_sql.SET_EPOCH_OF_MOVER, (base_url, epoch)
 
 

@@ -3,8 +3,9 @@ The entries of keys: claiming, looking, taking over, reopening and releasing.
 
 A claim inserts an entry unless its key has one.  An entry is taken only out of a lane that nobody living
 owns: the script of a take-over checks that, under the locks of both lanes.  It is taken and reopened only as
-it was seen, under a lock on its row.  It is released and stored only by the owner of its lane: each statement
-checks that by itself.  Who returns a secret is noted without a check.
+it was seen, under a lock on its row.  It is released and stored only by the owner of its lane: ``RELEASE``,
+and what PostgreSQL stores of it, check that; for ``begin`` and ``note_anew``, their scripts do
+(``check_owned``).  A file has one process.  Who returns a secret is noted without a check.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from invsvc_async.durable.store.lanes import (
     check_owned,
     has_other_living_owner,
     has_silent_sender,
-    lost_lane,
+    lost_entry,
     note_silent_sender,
 )
 from invsvc_async.durable.store.order import check_alone
@@ -88,7 +89,7 @@ class ToClaim(NamedTuple):
     """A new *entry*, and the token of the process that has to return the secret of the new webhook."""
 
     entry: Entry
-    taker: str | None
+    teller: str | None
 
 
 # --- claiming
@@ -121,7 +122,7 @@ async def _claim_in_database(
     lane: OwnedLane,
     given: Sequence[ToClaim],
 ) -> dict[str, Claim]:
-    rows = [(*written_of(entry), taker) for entry, taker in given]
+    rows = [(*written_of(entry), teller) for entry, teller in given]
     await store.store_commons()
     found = await store.rows(
         key_sql.CLAIM, store.silence, rows, lane.number, lane.token
@@ -167,9 +168,9 @@ def _insert(
         rows = yield key_sql.NOT_NEXT, ([*made.values()], lane.number)
         not_next = {seq for (seq,) in rows}
     tellers = [
-        (made[entry.key], taker)
-        for entry, taker in given
-        if taker and entry.key in made
+        (made[entry.key], teller)
+        for entry, teller in given
+        if teller and entry.key in made
     ]
     if tellers:
         yield key_sql.SET_TELLER, (tellers,)
@@ -249,8 +250,8 @@ async def take(
     Return ``None`` if a living process has the entry, or it was changed since.
 
     Raises:
-        LostLaneError: The lane *mine*, of this process, belongs to another one.
-        AnotherInDoubtError: See ``order``.
+        LostEntryError: The lane *mine*, of this process, belongs to another one.
+        AnotherIsHeldError: See ``order``.
     """
     return await store.run(partial(_take, seen, to, mine, store.silence))
 
@@ -268,7 +269,7 @@ def _take(
     if (yield from has_other_living_owner(owner, mine.token, silence)):
         return None
     if to == mine.number:
-        yield from check_alone(seen, seen.state, silence)
+        yield from check_alone(seen, seen.state, mine, silence)
     move = key_sql.MOVE_ENTRY, (seen.seq, to)
     if not (yield from _change(seen, replace(seen, lane=to), move)):
         return None
@@ -294,8 +295,8 @@ async def reopen_seen(
     Return ``False`` if it was changed since.
 
     Raises:
-        LostLaneError: The lane *mine*, of this process, belongs to another one.
-        AnotherInDoubtError: See ``order``.
+        LostEntryError: The lane *mine*, of this process, belongs to another one.
+        AnotherIsHeldError: See ``order``.
     """
     return await store.run(partial(_reopen_seen, seen, state, mine, store.silence))
 
@@ -307,7 +308,7 @@ def _reopen_seen(
     silence: float,
 ) -> Script[bool]:
     yield from check_owned(mine)
-    yield from check_alone(seen, state, silence)
+    yield from check_alone(seen, state, mine, silence)
     reopened = replace(
         seen,
         lane=mine.number,
@@ -368,7 +369,7 @@ async def note_anew(
     the order (``order``).  Return its place.
 
     Raises:
-        LostLaneError: Another process has the lane, and may send what the entry has; or the entry is gone.
+        LostEntryError: Another process has the lane, and may send what the entry has; or the entry is gone.
     """
     common = [each for each in store.commons.fresh() if each[0] == entry.common]
     script = partial(_note_anew, entry, lane, common, is_moved=is_moved)
@@ -403,15 +404,15 @@ def _note_anew(
         ),
     )
     if not noted:
-        raise lost_lane()
+        raise lost_entry()
     return place
 
 
-async def note_taker(store: Store, seq: int, taker: str) -> None:
-    """Note that the process of the token *taker* returns the secret of a new webhook."""
-    await store.rows(key_sql.SET_TELLER, [(seq, taker)])
+async def note_teller(store: Store, seq: int, teller: str) -> None:
+    """Note that the process of the token *teller* returns the secret of a new webhook."""
+    await store.rows(key_sql.SET_TELLER, [(seq, teller)])
 
 
-async def note_heard(store: Store, seq: int) -> None:
+async def note_returned(store: Store, seq: int) -> None:
     """Note that the secret of a new webhook was returned."""
     await store.rows(entry_sql.DELETE_UNHEARD, [seq])

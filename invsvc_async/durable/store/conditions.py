@@ -26,7 +26,7 @@ from typing import Final
 from invsvc_async.durable.entry import State
 
 # Somebody still has to do something for the entry: to send or settle it, or, if it is DONE and has no key of
-# the user's own, to give its verdict to the application, after which it is deleted (``unkeyed``).
+# the user's own, to give its verdict to the application, after which it is deleted (``unkeyed_removal``).
 OPEN: Final = "done_at IS NULL"
 UNFINISHED: Final = f"state < {State.DONE:d}"  # it has no verdict
 # It has a verdict that the application has yet to get: in the journal of a client, of a write without a key.
@@ -52,7 +52,7 @@ class Teller(IntEnum):
     Who has to return the secret of a new webhook.  The statements give these numbers.
 
     That is what ``unheard`` has in the journal of a client, with that process as ``taker``.  In batches and
-    outboxes, ``unheard`` has something else: the verdicts that nobody has acknowledged (``verdicts``).
+    outboxes, ``unheard`` has something else: the verdicts that nobody has acknowledged (``unheard``).
     """
 
     NOBODY = 0  # it was returned, or there is none

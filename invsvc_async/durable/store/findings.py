@@ -5,7 +5,7 @@ The finding is stored in one transaction, under the locks of a take-over: on the
 if a process takes the lane over before, the finding is refused, because that process lives; if afterwards,
 the process finds the verdict.  The previous owner, which was silent for too long, may still store something:
 that is refused, because the entry is done.  An entry without a key of the user's own could be
-overwritten and sent (``PUT_BY_KEY``), or deleted (``REMOVE``): so it gets another lane.
+overwritten and sent (``PUT_UNKEYED``), or deleted (``REMOVE``): so it gets another lane.
 
 A process that takes an entry over also waits for what its previous owner may still send.  A finding does not.
 So the database's clock, which may have been set, is not enough to count that owner as silent: its sign of
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 
-class InPlace(NamedTuple):
+class Replaced(NamedTuple):
     """An entry with a person's finding; *is_new*: no earlier try has stored it."""
 
     entry: Entry
@@ -75,7 +75,8 @@ async def store_finding(
     """
     Store the entry that *make* returns for a time of the store (epoch ms), in place of *seen*.
 
-    For a key of the user's own, *make* has to return the entry in the lane ``FREED`` (see ``STORE_FINDING``).
+    For a key in the journal of a client, *make* has to return the entry in the lane ``FREED`` (see
+    ``STORE_FINDING``); in a batch or an outbox, in its own lane.
 
     Return its outcome, as it is stored.  *tries* are the outcomes that earlier tries have stored, whose
     replies were lost.  If the lane has the token *mine*, of this process, that is no reason to refuse: the
@@ -91,8 +92,8 @@ async def store_finding(
         if store.is_shared:
             await store.rows(store_sql.SILENT_NOT_IN_FUTURE)
     # Makes a script, because the store may run it several times, each time a new one.
-    put_in_place = partial(
-        _put_in_place,
+    put_finding = partial(
+        _put_finding,
         seen,
         make,
         tries,
@@ -102,8 +103,8 @@ async def store_finding(
         called=called,
     )
     has_results = store.how.kind != "journal"
-    text = await store.run(lambda: _store(put_in_place(), has_results=has_results))
-    await store.tell(str(seen.lane))  # also of a lane aside: see ``batch/notices``
+    text = await store.run(lambda: _store(put_finding(), has_results=has_results))
+    await store.notify(str(seen.lane))  # also of a lane aside: see ``batch/notices``
     return text
 
 
@@ -124,6 +125,7 @@ async def _silent_owner(
     owner = await owner_of(store, lane)
     if owner is None or owner.token == mine:
         return None
+    # In a file, whose opening has released all lanes, an owner is this process.
     if owner.is_alive:
         raise _is_alive(called)
     if owner.sign is not None:
@@ -131,7 +133,7 @@ async def _silent_owner(
     return owner
 
 
-def _store(putting: Script[InPlace], *, has_results: bool) -> Script[str]:
+def _store(putting: Script[Replaced], *, has_results: bool) -> Script[str]:
     """
     Replace an entry by *putting*, and store all that follows from it; return the stored outcome.
 
@@ -153,7 +155,7 @@ def _store(putting: Script[InPlace], *, has_results: bool) -> Script[str]:
     return str(entry.outcome)
 
 
-def _put_in_place(
+def _put_finding(
     seen: Entry,
     make: Callable[[int], Entry],
     tries: Collection[str],
@@ -162,7 +164,7 @@ def _put_in_place(
     silent: LaneOwner | None,
     silence: float,
     called: str,
-) -> Script[InPlace]:
+) -> Script[Replaced]:
     """
     Store the entry that *make* returns in place of *seen*, unless an earlier try has; return it.
 
@@ -178,7 +180,7 @@ def _put_in_place(
     *fields, flags = rows[0]
     there = entry_in(fields)
     if there.outcome is not None and there.outcome in tries:
-        return InPlace(there, is_new=False)
+        return Replaced(there, is_new=False)
     if there != seen:
         raise changed_meanwhile(called)
     other: str | None = None if owner == mine else owner
@@ -193,7 +195,7 @@ def _put_in_place(
     entry = make(int(now))
     if seen.digest == "" and other is not None:
         # That process may go on: in its lane, it could send the write, or delete the finding.
-        [(entry.lane,)] = yield store_sql.INSERT_LANE_OF_NOBODY, (seen.lane,)
+        [(entry.lane,)] = yield store_sql.INSERT_LANE_OF_DEAD, (seen.lane,)
     yield entry_sql.DELETE_UNHEARD, ([seen.seq],)
     yield key_sql.OPEN_AGAIN, (seen.seq,)
     yield key_sql.STORE_FINDING, ([(entry.seq, entry.lane, *columns_of(entry))],)
@@ -202,7 +204,7 @@ def _put_in_place(
     yield from move_count(before, after)
     if is_aside(seen.lane):
         yield from make_due_again(entry.thing, entry.place)
-    return InPlace(entry, is_new=True)
+    return Replaced(entry, is_new=True)
 
 
 def _may_live(owner: str | None, silent: LaneOwner | None) -> Script[bool]:

@@ -21,7 +21,7 @@ FOREVER: Final = 1e300  # a time (s) that all inputs were begun before
 
 
 class Added(NamedTuple):
-    """The numbers of new entries by key, and what the journal had under the keys of others."""
+    """The numbers of new entries by key, and what the store had under the keys of others."""
 
     new: dict[str, int]
     others: dict[str, KnownEntry]

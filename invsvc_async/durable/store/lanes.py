@@ -20,7 +20,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entry import LostEntryError, State
 from invsvc_async.durable.store.conditions import ENDED, FREED
 from invsvc_async.durable.store.fact_names import TAKER
 from invsvc_async.durable.store.members import living, member_of
@@ -48,24 +48,24 @@ class TakenLane(OwnedLane, Protocol):
     """
     A lane that was taken over.
 
-    ``was_free`` is whether nobody sends what is in it any more: its last owner has released it, and no owner
+    ``has_ended`` is whether nobody sends what is in it any more: its last owner has released it, and no owner
     before that one may be only silent.
     """
 
-    was_free: bool
+    has_ended: bool
 
 
-def lost_lane() -> LostLaneError:
+def lost_entry() -> LostEntryError:
     """Return the error for a change by a process that another one took for dead."""
-    return LostLaneError(
+    return LostEntryError(
         "the journal of this process now belongs to another. Nothing was sent."
     )
 
 
 def check_owned(lane: OwnedLane) -> Script[None]:
-    """Raise LostLaneError if *lane* belongs to another process; else this one keeps it until the commit."""
+    """Raise LostEntryError if *lane* belongs to another process; else this one keeps it until the commit."""
     if not (yield store_sql.LOCK_LANE_IF_OWNED, (lane.number, lane.token)):
-        raise lost_lane()
+        raise lost_entry()
 
 
 def take_lanes(
@@ -77,8 +77,8 @@ def take_lanes(
     taker: str | None,
 ) -> Script[dict[int, bool]]:
     """
-    Acquire up to *most* lanes that have no owner, or a silent one; return by number whether each was free
-    (``TakenLane``).
+    Acquire up to *most* lanes that have no owner, or a silent one; return by number whether the owner of each
+    has ended (``TakenLane``).
 
     Only those of *credential* are taken, a pattern of ``LIKE``.  The new tokens begin with *tokens*, and end
     with the lane's number.  *unanswered* are the beginnings of the tokens of all tries without a reply, also
@@ -96,7 +96,7 @@ def take_lanes(
         for lane, owner in rows
         if owner is None or member_of(owner) not in alive
     }
-    # What earlier tries have taken belongs to this process; whether it was free is not known any more.
+    # What earlier tries have taken belongs to this process; whether its owner has ended is not known now.
     for earlier in unanswered:
         for (lane,) in (yield store_sql.LOCK_LANES_OF_TRY, (earlier,)):
             taken[lane] = False
@@ -177,24 +177,24 @@ async def move_entries(
     are moved to ``FREED`` or ``ENDED``, for any run of the key; those in *to* have runs in this process.
 
     Raises:
-        LostLaneError: The lane *to* belongs to another process.
+        LostEntryError: The lane *to* belongs to another process.
     """
     return await store.run(partial(_move_entries, taken, to))
 
 
 def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str, bool]]:
-    free = {lane.number for lane in taken if lane.was_free}
+    ended = {lane.number for lane in taken if lane.has_ended}
     tokens = {lane.number: lane.token for lane in (*taken, to)}
     owners = dict((yield store_sql.LOCK_LANES, ([*tokens],)))
     if owners.get(to.number) != to.token:
-        raise lost_lane()
+        raise lost_entry()
     ours = sorted(
         lane
         for lane, owner in owners.items()
         if owner == tokens[lane] and lane != to.number
     )
-    of_ended = free.intersection(ours)
-    of_silent = {*ours} - free
+    of_ended = ended.intersection(ours)
+    of_silent = {*ours} - ended
     yield store_sql.MOVE_KEYED, (sorted(of_ended), ENDED)
     yield store_sql.MOVE_KEYED, (sorted(of_silent), FREED)
     # What is left in those lanes has keys that clients made up.

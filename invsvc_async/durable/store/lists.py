@@ -60,8 +60,8 @@ class LaneOwner(NamedTuple):
     is_alive: bool
 
 
-async def count_open(store: Store) -> int:
-    """Count the entries of a store that keeps counts which are not done."""
+async def count_unfinished(store: Store) -> int:
+    """Count the entries that are not done, in a store that keeps counts."""
     return int((await store.rows(entry_sql.KEPT_COUNT_OF_OPEN))[0][0])
 
 
@@ -70,7 +70,7 @@ async def has_open(store: Store, operations: Sequence[str]) -> bool:
     return bool(await store.rows(entry_sql.HAS_OPEN_OF_OPERATIONS, operations))
 
 
-async def first_open(store: Store, limit: int) -> list[Entry]:
+async def first_unfinished(store: Store, limit: int) -> list[Entry]:
     """Return the first entries that are not done, of all lanes."""
     return await store.entries(entry_sql.FIRST_OPEN, limit)
 

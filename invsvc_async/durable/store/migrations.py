@@ -4,7 +4,8 @@ What each version of the tables of a store of writes has changed, in the order o
 =======  ===========================================================================================
 1        as 0.1.0 makes them
 2        ``entries.flags``: what is counted of an outcome.  Before, statements looked for it in the
-         text of the outcome, which is not done any more, except here
+         text of the outcome.  That is still done for tables of version 1
+         which are only read (``FLAGS_IN_TEXT``)
 3        ``entries.labels``: those of the user
 4        ``entries.team``, ``""`` in what is there, with an index of what is open in the order of teams;
          the index ``open_of_thing`` has ``place``, too

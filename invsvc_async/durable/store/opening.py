@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.store.postgres import PostgresStore
 
-# Operations use what both have: ``run``, ``rows``, ``entries``, ``put``, ``open_in``, ``tell`` and ``hear``,
-# and what a store says of itself: ``how``, ``version``, ``is_shared``, ``silence``, ``commons``,
+# Operations use what both have: ``run``, ``rows``, ``entries``, ``put``, ``open_in``, ``notify`` and
+# ``listen``, and what a store says of itself: ``how``, ``version``, ``is_shared``, ``silence``, ``commons``,
 # ``ends_to_note``.
 Store: TypeAlias = "SqliteStore | PostgresStore"
 

@@ -3,9 +3,9 @@ The order of the writes to one thing: who comes before whom, and who is overtake
 
 The places of a thing's writes are the order in which they were stored first.  A write gets a new place, at
 the end, by a forced retry; and if it is done anew to another thing than before (``note_anew`` of ``claims``).
-With its old place, that write could come before writes that count as next already (below), or may be sent
-since ``begin`` has let them: these would not wait for it, and both would be sent at once.  And newer writes
-to the thing to which it was not written before have not overtaken it: to say so would be a false reason.
+With its old place, a write that moves to another thing would stand before writes there that ``begin`` has let
+be sent: they would not wait for it, and two would be sent at once.  Nor have the newer writes to that thing
+overtaken it, since it was not in their order when they were sent.
 
 A write *may have had an effect* if it is SENDING, or done with another verdict than NOT_APPLIED or REFUSED.
 A write is *overtaken* once a later one to the same thing may have had an effect.  What only waits overtakes
@@ -13,7 +13,8 @@ nothing, so a queue whose process has ended is sent by the next one that runs it
 
 A write of a client without a key of the user's own is in no order with those of keys, so its place is 0, and
 no key waits for it.  But it overtakes the keys that were claimed before its entry, which its number tells:
-``durable/key_starts`` says how both take turns in one process.
+``durable/key_starts`` says how both take turns in one process.  It waits until writes in doubt that no other
+living process has can have no effect any more (``in_doubt_of``), but does not settle them.
 
 A write *creates* if it makes the thing and replaces nothing: the create of a webhook without a tag, whose
 thing is its URL.  It is not overtaken.  But its webhook and that of another create of the URL could be taken
@@ -23,7 +24,7 @@ living process.
 - A create that was not sent waits for earlier ones, and for all others that may have been sent.  Once
   ``begin`` lets it be sent, it is the one that is held.
 - A run that is to settle a create that may have been sent, and that nobody has, acquires it once no other
-  create of the thing is held (``check_alone``).  It need not wait again before it sends it.
+  create of the thing is held (``check_alone``).  ``begin`` is not asked again before it is sent.
 
 ===================  ==================================================================================
 who asks             how it is decided
@@ -31,7 +32,9 @@ who asks             how it is decided
 a run of a key       in the database, since any process may run any key: ``ahead_of`` says what to wait
                      for (``durable/key_queue.py``), and ``begin`` whether it may be sent.  That is one
                      transaction, under the lock of the thing, which also notes that it is about to be
-                     sent.  So of an earlier and a later one that look at once, one sees the other
+                     sent.  So of an earlier and a later one that look at once, one sees the other.
+                     ``begin`` also looks whether what was waited for has changed since (``WritesBeside``):
+                     an earlier one may have been sent again, by another process
 a dispatcher         by ``batch/late_places``: it has all writes of a thing, in one lane, and reads them
 (batch, outbox)      in the order of their places (``batch/dispatcher.py``, ``batch/earlier_writes.py``)
 ===================  ==================================================================================
@@ -50,7 +53,7 @@ comes before it.  Two things have to be sure for that:
   before was applied, and is in the lane of this process.  To be sent, that one was next itself, or ``begin``
   let it.  So it has waited for every earlier write that a living process has.  The others it *passed over*,
   and they are overtaken by it: those that were not sent, and those that may have been sent, but that it could
-  not settle (*passed* of ``begin``).
+  not settle (``passed`` of ``WritesBeside``).
 - A file (``key_sql.NOT_NEXT``): no other write to the thing is open or UNKNOWN; and none had an effect, or
   the last one that may have had one was applied, and is in the lane of this process.
 
@@ -67,16 +70,16 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.durable.entry import (
-    AnotherInDoubtError,
+    AnotherIsHeldError,
     State,
     VerdictAt,
     columns_of,
 )
 from invsvc_async.durable.store.conditions import WaitsFor
-from invsvc_async.durable.store.lanes import check_owned, lost_lane
+from invsvc_async.durable.store.lanes import check_owned, lost_entry
 from invsvc_async.durable.store.statements import entry_sql, key_sql, store_sql
 from invsvc_async.reconcile.kinds import is_created
-from invsvc_async.storage.dialect import in_parts
+from invsvc_async.storage.dialect import MOST, in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +97,8 @@ class Ahead(NamedTuple):
     ``key`` is ``None`` if no such write exists.  The rest is about the thing.  ``is_overtaken`` is whether a
     later write was sent; that includes one that is being sent, which ``is_being_overtaken`` tells alone,
     because it may still be given up before it leaves.  ``has_unknown`` is whether other writes are UNKNOWN.
-    Then come the place of the last write that may have had an effect, and the state that this write left.
+    Then come the highest place of a write that may have had an effect, and what the write left that has ended
+    last, which may be another one.
     """
 
     key: str | None
@@ -106,6 +110,20 @@ class Ahead(NamedTuple):
     team: str | None
     state: str | None
     stamp: int | None
+
+
+class WritesBeside(NamedTuple):
+    """
+    The other writes to a thing, as a run has found them when nothing was ahead of it any more.
+
+    ``last`` is the place of the last one that may have had an effect.  ``unknown`` are the verdicts UNKNOWN
+    after which it waits until these writes can have no effect any more.  ``passed`` are the intents of writes
+    that may have been sent, that nobody has, and that it has passed over.
+    """
+
+    last: int = 0
+    unknown: Sequence[VerdictAt] = ()
+    passed: Sequence[str] = ()
 
 
 class Turn(Enum):
@@ -156,9 +174,35 @@ async def unknown_beside(
     ]
 
 
+async def things_in_doubt(store: Store, own: int) -> set[str]:
+    """
+    Return the things of writes in doubt: UNKNOWN, or perhaps sent, and in no lane of another process.
+
+    *own* is the lane of this process: of those in it, only keyed ones count.
+    """
+    things: list[str] = []
+    while True:
+        after = things[-1] if things else ""
+        page = await store.rows(
+            key_sql.THINGS_IN_DOUBT, store.silence, own, after, MOST
+        )
+        things += [thing for (thing,) in page]
+        if len(page) < MOST:
+            return {*things}
+
+
+async def in_doubt_of(store: Store, thing: str, own: int) -> list[VerdictAt]:
+    """Return the writes in doubt to *thing*, with the times of their verdicts."""
+    rows = await store.rows(key_sql.IN_DOUBT_OF_THING, store.silence, own, thing)
+    return [VerdictAt(*row) for row in rows]
+
+
 async def entries_at(store: Store, seqs: Sequence[int]) -> list[Entry]:
     """Return the entries with the numbers *seqs*."""
     return await store.entries(entry_sql.OF_NUMBERS, seqs)
+
+
+# --- asked by dispatchers, before they send (``batch/earlier_writes``)
 
 
 async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
@@ -188,6 +232,9 @@ async def waiting_of_copy(
     return await in_parts(ask, things)
 
 
+# --- asked by runs of keys
+
+
 async def keys_before(
     store: Store,
     thing: str | None,
@@ -211,22 +258,22 @@ async def begin(
     store: Store,
     entry: Entry,
     lane: OwnedLane,
-    passed: Sequence[int],
+    beside: WritesBeside,
     waits_for: WaitsFor,
 ) -> Turn:
     """
     Store *entry* as being sent, if its turn has come; return whether it has.
 
-    *passed* are the numbers of entries that may have been sent and that nobody has: it has passed over them,
-    so it need not wait for them.
+    *beside* is what its run has found, and has waited for.  If something else has been sent since, or has got
+    another end, the run has to look again.
 
     Raises:
-        LostLaneError: Another process has the entry.
+        LostEntryError: Another process has the entry.
         JournalError: The store cannot be used.
     """
     # The common part of its own intent; others are stored with the entries that need them.
     common = [each for each in store.commons.fresh() if each[0] == entry.common]
-    script = partial(_begin, entry, lane, common, store.silence, passed, waits_for)
+    script = partial(_begin, entry, lane, common, store.silence, beside, waits_for)
     return await store.run(script)
 
 
@@ -235,13 +282,13 @@ def _begin(
     lane: OwnedLane,
     common: Sequence[tuple[int, str]],
     silence: float,
-    passed: Sequence[int],
+    beside: WritesBeside,
     waits_for: WaitsFor,
 ) -> Script[Turn]:
     yield store_sql.COMMIT_DURABLY, ()
     yield from check_owned(lane)
     yield key_sql.LOCK_THING, (entry.thing,)
-    turn = yield from _turn_of(entry, silence, passed, waits_for)
+    turn = yield from _turn_of(entry, silence, beside, waits_for)
     if turn is not Turn.BEGUN:
         # An earlier run of this script may have stored the send, and only its reply was lost.  Since then, a
         # living process may have taken over a write that comes before.
@@ -251,14 +298,14 @@ def _begin(
     yield entry_sql.INSERT_COMMONS, (common,)
     begun = yield key_sql.BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)
     if not begun:
-        raise lost_lane()
+        raise lost_entry()
     return Turn.BEGUN
 
 
 def _turn_of(
     entry: Entry,
     silence: float,
-    passed: Sequence[int],
+    beside: WritesBeside,
     waits_for: WaitsFor,
 ) -> Script[Turn]:
     """Find whether *entry* may be sent, by the other writes to its thing."""
@@ -266,31 +313,49 @@ def _turn_of(
         [(overtaken,)] = yield key_sql.OVERTAKEN, (entry.thing, entry.place)
         if overtaken:
             return Turn.OVERTAKEN
-    asked = (silence, entry.thing, entry.place, passed, entry.seq, int(waits_for))
-    [(has_to_wait,)] = yield key_sql.HAS_TO_WAIT, asked
+    writes_before = entry.thing, entry.place, entry.seq, int(waits_for)
+    asked = silence, *writes_before, beside.last
+    [(has_to_wait, has_sent, has_unknown)] = yield key_sql.HAS_TO_WAIT, asked
     if has_to_wait:
         return Turn.WAITS
+    if has_sent:
+        rows = yield key_sql.INTENTS_SENT_BEFORE, writes_before
+        if {intent or "" for (intent,) in rows}.difference(beside.passed):
+            return Turn.WAITS
+    if has_unknown:
+        rows = yield key_sql.UNKNOWN_BESIDE, (entry.thing, entry.seq)
+        if {VerdictAt(*row) for row in rows}.difference(beside.unknown):
+            return Turn.WAITS
     return Turn.BEGUN
 
 
 def check_alone(
     entry: Entry,
     state: State,
+    mine: OwnedLane,
     silence: float,
 ) -> Script[None]:
     """
-    Check that *entry* may be acquired in *state*.
+    Check that *entry* may be acquired in *state*, into the lane *mine*.
 
     A create that may have been sent is acquired alone: until the commit, no other one is.
 
     Raises:
-        AnotherInDoubtError: A living process has another one.
+        AnotherIsHeldError: A living process, or this one, has another one.
     """
     if state is not State.SENDING or not is_created(entry.thing):
         return
     yield key_sql.LOCK_THING, (entry.thing,)
-    [(is_held,)] = yield key_sql.ANOTHER_IS_HELD, (silence, entry.thing, entry.seq)
+    [(is_held,)] = yield (
+        key_sql.ANOTHER_IS_HELD,
+        (
+            silence,
+            entry.thing,
+            entry.seq,
+            mine.token,
+        ),
+    )
     if is_held:
-        raise AnotherInDoubtError(
+        raise AnotherIsHeldError(
             "another webhook of the URL is being created. Nothing was sent."
         )

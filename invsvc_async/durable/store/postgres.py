@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
-from invsvc_async.durable.entry import Entry, LostLaneError, entry_in
+from invsvc_async.durable.entry import Entry, LostEntryError, entry_in
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.store.members import living_members
-from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_database
+from invsvc_async.durable.store.puts import Put, last_puts, put_in_database, put_unkeyed
 from invsvc_async.durable.store.restored import (
     SETTLED,
     PlaceError,
@@ -471,12 +471,12 @@ class PostgresStore(Pool):
         """Return whether *error* says that the database is away; a refused statement is another error."""
         return isinstance(error.__cause__, AWAY)
 
-    async def tell(self, *what: str) -> None:
+    async def notify(self, *what: str) -> None:
         """Notify those that listen, in all processes."""
         if what:
             await self.rows(store_sql.NOTIFY, self.schema, [(each,) for each in what])
 
-    async def hear(self, woken: Callable[[str], None]) -> None:
+    async def listen(self, woken: Callable[[str], None]) -> None:
         """
         Call *woken* with each notification, until cancelled; with ``""`` if some may have been missed.
 
@@ -509,7 +509,7 @@ class PostgresStore(Pool):
         left: Left | None = None,
     ) -> asyncio.Future[None]:
         """
-        Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned.
+        Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned (``puts``).
 
         *entry* gets the time at which the database has stored its verdict.
         """
@@ -545,7 +545,7 @@ class PostgresStore(Pool):
                 else:
                     lane.doubt()
                     settle(
-                        done, None, LostLaneError(f"entry {entry.key!r} {_OF_ANOTHER}")
+                        done, None, LostEntryError(f"entry {entry.key!r} {_OF_ANOTHER}")
                     )
             self._pending_now = []
 
@@ -566,10 +566,10 @@ class PostgresStore(Pool):
 
     async def _store(self, given: Sequence[Put]) -> set[int | str]:
         """Store entries; return the numbers of those that are stored, or the keys of those without one."""
-        by_key, by_number, lefts, changed = last_puts(given)
+        unkeyed, by_number, lefts, changed = last_puts(given)
         stored: set[int | str] = set()
-        if by_key:
-            text, values = put_by_key(by_key, changed)
+        if unkeyed:
+            text, values = put_unkeyed(unkeyed, changed)
             stored.update(key for (key,) in await self.rows(text, *values))
         if by_number:
             entries = {entry.seq: entry for entry, _, _ in by_number}

@@ -3,10 +3,12 @@ What a process stores of its entries: that a write is about to be sent, was not 
 
 A *put* is an entry as it is to be from now on, the lane of this process that it is in, and what its write
 left of its thing.  The stores collect puts, and store them in groups (``put``, in ``sqlite`` and
-``postgres``).  There are two kinds:
+``postgres``).  A put in a lane that another process has is refused: its future fails with LostEntryError, and
+PostgreSQL's store doubts the lane.  A file has one process, so there a put of an end counts as stored if the
+entry has ended already; a put of a send is refused then.  There are two kinds:
 
 - *by number*: the entry was read from the store, or claimed.  It is updated if it is still open.
-- *by key*: the entry of a client's write without a key of the user's own.  Its first put inserts it.
+- *unkeyed*: the entry of a client's write without a key of the user's own.  Its first put inserts it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class PutsOfGroup(NamedTuple):
     that left something, each with its thing.
     """
 
-    by_key: list[Put]
+    unkeyed: list[Put]
     by_number: list[Put]
     lefts: list[tuple[Cell, ...]]
     changed: list[tuple[str, str]]
@@ -55,14 +57,14 @@ class PutsOfGroup(NamedTuple):
 
 def last_puts(given: Iterable[Put]) -> PutsOfGroup:
     """Return the last put that was *given* for each entry."""
-    by_key: dict[str, Put] = {}
+    unkeyed: dict[str, Put] = {}
     by_number: dict[int, Put] = {}
     lefts: dict[int, tuple[Cell, ...]] = {}
     changed: dict[str, tuple[str, str]] = {}
     for each in given:
         entry, _, left = each
         if not entry.seq:
-            by_key[entry.key] = each
+            unkeyed[entry.key] = each
             if left is not None:
                 changed[entry.key] = entry.key, left.thing
             continue
@@ -70,14 +72,14 @@ def last_puts(given: Iterable[Put]) -> PutsOfGroup:
         if left is not None:
             lefts[entry.seq] = entry.seq, left.thing, left.team, left.state, left.stamp
     return PutsOfGroup(
-        [*by_key.values()],
+        [*unkeyed.values()],
         [*by_number.values()],
         [*lefts.values()],
         [*changed.values()],
     )
 
 
-def put_by_key(
+def put_unkeyed(
     given: Sequence[Put], changed: Sequence[tuple[str, str]] = ()
 ) -> tuple[str, Sequence[Cell]]:
     """
@@ -99,8 +101,8 @@ def put_by_key(
     ]
     lanes = list({lane.number for _, lane, _ in given})
     if changed:
-        return entry_sql.PUT_BY_KEY_AND_NOTE, (rows, lanes, changed)
-    return entry_sql.PUT_BY_KEY, (rows, lanes)
+        return entry_sql.PUT_UNKEYED_AND_NOTE, (rows, lanes, changed)
+    return entry_sql.PUT_UNKEYED, (rows, lanes)
 
 
 def put_in_database(

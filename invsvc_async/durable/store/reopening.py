@@ -52,16 +52,16 @@ def reopen(
     verdicts: Sequence[str],
     tried: dict[int, Reopened],
     *,
-    newest: bool = False,
+    at_end: bool = False,
 ) -> Script[list[Reopened]]:
     """
     Reopen the entries of *keys* with one of *verdicts*, and return them; *tried* is by their numbers.
 
-    One with the verdict UNKNOWN keeps its sends, and is settled first.  All keep their places; with *newest*,
+    One with the verdict UNKNOWN keeps its sends, and is settled first.  All keep their places; with *at_end*,
     they get places after all others, in the same order.
     """
     earlier = yield from _reopened_before(tried)
-    new = yield from _reopen(_without(keys, earlier), verdicts, newest=newest)
+    new = yield from _reopen(_without(keys, earlier), verdicts, at_end=at_end)
     tried |= new
     return [*earlier, *new.values()]
 
@@ -90,20 +90,20 @@ def _reopen(
     keys: Sequence[str],
     verdicts: Sequence[str],
     *,
-    newest: bool,
+    at_end: bool,
 ) -> Script[dict[int, Reopened]]:
     rows = yield entry_sql.LOCK_REOPENABLE, (keys, verdicts)
     if not rows:
         return {}
     places: Sequence[int | None] = [None] * len(rows)
-    if newest:  # The rows are locked in the order of their numbers, which a forced retry does not change.
+    if at_end:  # The rows are locked in the order of their numbers, which a forced retry does not change.
         rows = sorted(rows, key=itemgetter(_PLACE))
         places = yield from numbers(len(rows))
     counts: Counter[tuple[int, str, int]] = Counter({(State.TO_DO, "", 0): len(rows)})
     changed: list[tuple[int, str, int | None]] = []
     for place, (seq, *_, verdict, intent, flags, _) in zip(places, rows, strict=True):
         is_new = verdict != Verdict.UNKNOWN
-        changed.append((seq, _to_do(intent, is_new=is_new, newest=newest), place))
+        changed.append((seq, _to_do(intent, is_new=is_new, at_end=at_end), place))
         counts[State.DONE, verdict, flags] -= 1
     yield entry_sql.REOPEN_CHOSEN, (changed,)
     yield entry_sql.DELETE_UNHEARD, ([seq for seq, *_ in rows],)
@@ -116,7 +116,7 @@ def reopen_keyed(
     verdicts: Sequence[str],
     tried: dict[int, Reopened],
     *,
-    newest: bool,
+    at_end: bool,
 ) -> Script[list[Reopened]]:
     """
     Reopen entries as ``reopen`` does, so that the next run of each write does it anew.
@@ -130,9 +130,9 @@ def reopen_keyed(
     # has its place before theirs, or waits for this transaction.  At old places, reopened writes do not
     # matter: if the write that was claimed last is applied, that one has overtaken them; if not, no claim is
     # next.
-    if newest:
+    if at_end:
         yield entry_sql.FORGET_NEWEST, (sorted(key for key, _ in keyed),)
-    new = yield from _reopen([key for key, _ in keyed], verdicts, newest=newest)
+    new = yield from _reopen([key for key, _ in keyed], verdicts, at_end=at_end)
     found = {each.key for each in new.values()}
     unknown = {key for key, verdict in keyed if verdict == Verdict.UNKNOWN}
     # Those that were UNKNOWN may have been sent, so the next run settles them before it sends.
@@ -150,16 +150,16 @@ def _without_effect(sent: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(_encode(ended))
 
 
-def _to_do(intent: str, *, is_new: bool, newest: bool) -> str:
+def _to_do(intent: str, *, is_new: bool, at_end: bool) -> str:
     """
     Return a packed intent as that of a write that is to be done again.
 
-    If it *is_new*, it has no sends that may have an effect, as ``intents.as_new`` makes it; as the *newest*,
-    no note that a newer write to its resource was sent.  Only these members are decoded.  Not in SQL, because
-    PostgreSQL's JSON cannot store every text.
+    If it *is_new*, it has no sends that may have an effect, as ``intents.as_new`` makes it.  If its new place
+    is *at_end*, it has no member ``newest``, whose ``false`` says that a newer write was sent.  Only these
+    members are decoded.  Not in SQL, because PostgreSQL's JSON cannot store every text.
     """
     kept = _members(intent)
-    if newest:
+    if at_end:
         kept.pop("newest", None)
     if is_new:
         sent = kept.get("sent")

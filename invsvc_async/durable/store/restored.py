@@ -2,7 +2,7 @@
 How a store that went back in time, or was copied, is recognised, and the notes about such a store.
 
 *Place* is here where a store is, and not, as for entries, the order of writes.  An *epoch* is no time, but
-the identity that a journal in a file gets when it is made.
+the identity that a store in a file gets when it is made.
 
 What that means for its writes is in ``durable/intents.py``; for keys that it may lack, in ``key_names.py``.
 
@@ -13,8 +13,8 @@ Recovery from a backup and the promotion of a replica begin a new timeline; a du
 snapshot of the storage that is put back as it was cannot be recognised.
 
 A file counts each time that it stores a write before a send.  A file beside it repeats the count after each
-group of them.  A journal that has counted less than the file beside it is an older copy.  The process that
-has the journal open remembers the count, too: so older contents that another program puts into the open file
+group of them.  A store that has counted less than the file beside it is an older copy.  The process that
+has the store open remembers the count, too: so older contents that another program puts into the open file
 are recognised before the next group.
 """
 
@@ -163,7 +163,7 @@ _LENGTH = 80  # bytes of the file: one that is written at once has no torn state
 
 
 class CountedSends(NamedTuple):
-    """The identity of a journal, and how many sends it has counted."""
+    """The identity of a store in a file, and how many sends it has counted."""
 
     epoch: str
     sends: int
@@ -179,7 +179,7 @@ _OR_RESTORED = (
 
 class CopyFault(NamedTuple):
     """
-    What is wrong with a journal: *what*, and the *advice* of errors, in whole sentences.
+    What is wrong with a store: *what*, and the *advice* of errors, in whole sentences.
 
     Both are formats: in *what*, ``{beside}`` is the name of the file beside it; in *advice*, ``{it}`` what a
     person runs.
@@ -190,12 +190,12 @@ class CopyFault(NamedTuple):
 
 
 def wrong_with(
-    journal: CountedSends | None, beside: CountedSends | None
+    store: CountedSends | None, beside: CountedSends | None
 ) -> CopyFault | None:
     """
-    Return what is wrong with a journal that has the count *journal* beside a file with the count *beside*.
+    Return what is wrong with a store that has the count *store* beside a file with the count *beside*.
 
-    A count of ``None`` stands for a journal that is new, or a file that has no count yet.
+    A count of ``None`` stands for a store that is new, or a file that has no count yet.
     """
     if beside == _DAMAGED:
         return CopyFault(
@@ -203,7 +203,7 @@ def wrong_with(
             _OR_RESTORED,
         )
     if beside is None:
-        if journal is None or not journal.sends:
+        if store is None or not store.sends:
             return None
         return CopyFault(
             "the file {beside} is missing or empty, so this may be a copy, and later sends may be in another "
@@ -211,7 +211,7 @@ def wrong_with(
             "If it was moved, move that file too, or run {it} with --moved. "
             + _OR_RESTORED,
         )
-    if journal is None:
+    if store is None:
         if not beside.sends:
             return None
         return CopyFault(
@@ -219,12 +219,12 @@ def wrong_with(
             "Put that journal back. For another journal, choose another path, or delete that file. "
             + _OR_RESTORED,
         )
-    if journal.epoch != beside.epoch:
+    if store.epoch != beside.epoch:
         return CopyFault(
             "the file {beside} belongs to another journal",
             "Put that journal back, or the right file. Nothing was sent.",
         )
-    missing = beside.sends - journal.sends
+    missing = beside.sends - store.sends
     if missing <= 0:
         return None
     sends = "send" if missing == 1 else f"{missing:,} sends"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from invsvc_async.concurrency.cancellation import finished
-from invsvc_async.durable.entry import LostLaneError, State, entry_in
+from invsvc_async.durable.entry import LostEntryError, State, entry_in
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.store.puts import Put, last_puts, put_by_key, put_in_file
+from invsvc_async.durable.store.puts import Put, last_puts, put_in_file, put_unkeyed
 from invsvc_async.durable.store.restored import Epoch, fact
 from invsvc_async.durable.store.statements import entry_sql, store_sql
 from invsvc_async.durable.store.tables import Opening, check, create, is_old, upgrade
@@ -201,7 +201,7 @@ class SqliteStore:
         lane: OwnedLane,
         left: Left | None = None,
     ) -> asyncio.Future[None]:
-        """Store *entry* together with others; the future completes once it is on the disk."""
+        """Store *entry* together with others (``puts``); the future completes once it is on the disk."""
         return self._open_writer.store(Put(entry, lane, left))
 
     def forget(self, keys: Sequence[str]) -> None:
@@ -241,15 +241,15 @@ class SqliteStore:
             entry.is_behind = bool(row[-1])
         return found
 
-    async def hear(self, woken: Callable[[str], None]) -> None:
+    async def listen(self, woken: Callable[[str], None]) -> None:
         """Call *woken* after each change that this process tells, until cancelled."""
         while True:
             await self._told.wait()
             self._told.clear()
             woken("")
 
-    async def tell(self, *what: str) -> None:
-        """Wake those that hear."""
+    async def notify(self, *what: str) -> None:
+        """Wake those that listen."""
         if what:
             self._told.set()
 
@@ -385,7 +385,7 @@ class SqliteStore:
         if self.how.reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            # The file is known to be a journal by now, and its log gets the same mode.
+            # The file is known to be a store by now, and its log gets the same mode.
             make_database_private(self.path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -436,23 +436,23 @@ class SqliteStore:
         self, connection: sqlite3.Connection, values: list[Put]
     ) -> list[JournalError | None]:
         """Store a group of puts; return for each its error or ``None``, or nothing if all were stored."""
-        by_key, by_number, lefts, changed = last_puts(values)
-        self._sends += [entry.state for entry, _, _ in (*by_key, *by_number)].count(
+        unkeyed, by_number, lefts, changed = last_puts(values)
+        self._sends += [entry.state for entry, _, _ in (*unkeyed, *by_number)].count(
             State.SENDING
         )
         fresh = self.commons.fresh()
         lost = set[int | str]()
         # Usually it is one statement, which is its own transaction.
-        is_one_statement = not (by_key or lefts or fresh or len(by_number) > MOST)
+        is_one_statement = not (unkeyed or lefts or fresh or len(by_number) > MOST)
         with nullcontext() if is_one_statement else transaction(connection):
             if fresh:
                 connection.executemany(entry_sql.INSERT_COMMON_IN_FILE, fresh)
                 self._storing = [number for number, _ in fresh]
-            for some in slices(by_key, MOST):
+            for some in slices(unkeyed, MOST):
                 kept = {
                     key
                     for (key,) in connection.execute(
-                        *DIALECT.translated(*put_by_key(some))
+                        *DIALECT.translated(*put_unkeyed(some))
                     )
                 }
                 lost.update(entry.key for entry, _, _ in some if entry.key not in kept)
@@ -469,7 +469,7 @@ class SqliteStore:
         errors: list[JournalError | None] = []
         for entry, *_ in values:
             if (entry.seq or entry.key) in lost:
-                error = LostLaneError(f"entry {entry.key!r} {_WAS_DROPPED}")
+                error = LostEntryError(f"entry {entry.key!r} {_WAS_DROPPED}")
                 errors.append(error)
             else:
                 errors.append(None)

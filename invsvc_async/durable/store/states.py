@@ -1,7 +1,8 @@
 """
 What the last write left of each thing, and which webhooks creates made.
 
-A store has one row for each thing that was changed.  Rows contain no secrets.
+A store has one row for each thing that was changed.  In PostgreSQL, there is one for each thing of a key that
+was claimed, too: it is the lock of the order there (``LOCK_THING``).  Rows contain no secrets.
 """
 
 from __future__ import annotations

@@ -193,7 +193,11 @@ def is_old(how: Opening, version: int) -> bool:
 
 
 def change_counts(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
-    """Add *changes*, by state, verdict and flags, to the counts, if they are kept."""
+    """
+    Add *changes*, by state, verdict and flags, to the counts, if they are kept.
+
+    In PostgreSQL; in a file, triggers do that.
+    """
     rows = [
         (int(state), verdict, flags, many)
         for (state, verdict, flags), many in sorted(changes.items())
@@ -206,7 +210,11 @@ def change_counts(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
 def move_count(
     before: tuple[int, str, int], after: tuple[int, str, int]
 ) -> Script[None]:
-    """Count an entry as *after* (state, verdict and flags) instead of *before*, if counts are kept."""
+    """
+    Count an entry as *after* (state, verdict and flags) instead of *before*, if counts are kept.
+
+    In PostgreSQL; in a file, triggers do that.
+    """
     if before != after:
         yield from change_counts({before: -1, after: 1})
 

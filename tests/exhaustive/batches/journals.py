@@ -248,7 +248,7 @@ class ScriptedPostgres(PostgresStore):
         self.version = self._server.version
         await self.check_place()
 
-    async def hear(self, woken: Callable[[str], None]) -> None:
+    async def listen(self, woken: Callable[[str], None]) -> None:
         """Hear what others tell, a moment later."""
         context = copy_context()
 
@@ -262,9 +262,9 @@ class ScriptedPostgres(PostgresStore):
         finally:
             self._ears.remove(told)
 
-    async def tell(self, *what: str) -> None:
+    async def notify(self, *what: str) -> None:
         """Store that, in a step of its own, and let others hear it."""
-        await super().tell(*what)
+        await super().notify(*what)
         for told in [*self._ears]:
             for each in what:
                 told(each)

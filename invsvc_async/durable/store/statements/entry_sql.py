@@ -81,7 +81,7 @@ SELECT_KNOWN: Final = (
 # Processes that add entries take numbers in turn, so that the order of numbers is that of the commits.
 # Otherwise a lane could be read beyond the place of an entry that is committed later, and the entry stay
 # unread for a while.  (What an application's transaction enqueues may be committed later than that: see
-# ``hear`` in ``postgres``.  Claims of keys are not read by lanes.)
+# ``listen`` in ``postgres``.  Claims of keys are not read by lanes.)
 #
 # A file has one writer, which takes numbers from SQLite's own table; the row is not there before the first
 # entry.
@@ -227,7 +227,7 @@ INSERT_ROW_WITH_MORE: Final = INSERT_ROW.replace("intent)", "intent, more)").rep
 COMPARE_ROW: Final = (
     "SELECT digest = $3 FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
 )
-# Which journal moves the rows: another one would send them again.
+# Which store moves the rows: another one would send them again.
 GET_EPOCH_OF_MOVER: Final = (
     "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = $1"
 )
@@ -299,7 +299,7 @@ END_LOST: Final = """
 UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE key {any 5 text}
 """
 
-# --- deleting such an entry and its row: ``freed_keys``
+# --- deleting such an entry and its row: ``deleted_rows``
 
 _KEPT: Final = (
     f"seq:bigint place:bigint lane:bigint {WRITTEN.partition(' ')[2]} claim:text flags:smallint"
@@ -403,7 +403,7 @@ NEXT_OPEN_AND_BEHIND_IN_FILE: Final = (
     f"SELECT {ENTRY}, {_IS_BEHIND} FROM {{s}}entries AS e WHERE {NEXT_OPEN_IN_FILE}"
 )
 
-# --- the next ones of teams: ``turns``
+# --- the next ones of teams: ``team_turns``
 
 _IS_READY: Final = f"{OPEN} AND {IN_LANE}"  # the condition of the index
 
@@ -466,7 +466,7 @@ _OWNED_LANES: Final = """
 WITH durable AS MATERIALIZED (SELECT {durably} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {s}lanes WHERE id {any 2 bigint} ORDER BY id {share})
 """
-_INSERT_BY_KEY: Final = f"""
+_INSERT_UNKEYED: Final = f"""
 INSERT INTO {{s}}entries AS e
     (place, key, lane, digest, operation, thing, state, common, intent, verdict, outcome, done_at)
 SELECT 0, given.key, given.lane, '', given.operation, given.thing, given.state, given.common, given.intent,
@@ -477,7 +477,7 @@ ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common
     verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
     WHERE e.lane = excluded.lane
 """
-PUT_BY_KEY: Final = f"{_OWNED_LANES} {_INSERT_BY_KEY} RETURNING key"
+PUT_UNKEYED: Final = f"{_OWNED_LANES} {_INSERT_UNKEYED} RETURNING key"
 
 # Keys of users may write to the same thing.  In one process, they wait for such a write, and it for them
 # (``durable/key_starts``); in others they do not.  But what was claimed before it is not to be sent after it
@@ -486,25 +486,25 @@ PUT_BY_KEY: Final = f"{_OWNED_LANES} {_INSERT_BY_KEY} RETURNING key"
 #
 # In PostgreSQL, a thing has a row there as soon as a key of it is claimed; in a file only once one has ended.
 # So in a file a row is made, if the journal has keys at all.
-_LATER: Final = """
+STATE_NOT_KNOWN: Final = """
 ON CONFLICT (thing) DO UPDATE SET
     place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
     team = NULL, state = NULL, stamp = NULL, newest = NULL
 """
-PUT_BY_KEY_AND_NOTE: Final = f"""
-{_OWNED_LANES}, put AS ({_INSERT_BY_KEY} RETURNING e.seq, e.key),
+PUT_UNKEYED_AND_NOTE: Final = f"""
+{_OWNED_LANES}, put AS ({_INSERT_UNKEYED} RETURNING e.seq, e.key),
 noted AS (
     INSERT INTO {{s}}states AS s (thing, place)
     SELECT given.thing, max(put.seq) FROM put JOIN {{rows 3 key:text thing:text}} USING (key)
     WHERE EXISTS (SELECT 1 FROM {{s}}states AS known WHERE known.thing = given.thing)
-    GROUP BY given.thing ORDER BY given.thing {_LATER}
+    GROUP BY given.thing ORDER BY given.thing {STATE_NOT_KNOWN}
 )
 SELECT key FROM put
 """
 NOTE_CHANGED_IN_FILE: Final = f"""
 INSERT INTO {{s}}states AS s (thing, place)
 SELECT given.thing, max(e.seq) FROM {{rows 1 key:text thing:text}} JOIN {{s}}entries AS e ON e.key = given.key
-WHERE EXISTS (SELECT 1 FROM {{s}}entries WHERE {KEYED}) GROUP BY given.thing {_LATER}
+WHERE EXISTS (SELECT 1 FROM {{s}}entries WHERE {KEYED}) GROUP BY given.thing {STATE_NOT_KNOWN}
 """
 
 # By number, in PostgreSQL: one statement for a group.
@@ -516,7 +516,7 @@ WHERE EXISTS (SELECT 1 FROM {{s}}entries WHERE {KEYED}) GROUP BY given.thing {_L
 #             that has an end is stored only if it is this one: an earlier try has stored it, and its reply
 #             was lost.  b is the entry as it was before, e as it is under its lock: if their states differ,
 #             somebody changes it just now, and it is not stored
-#     told    who gives the verdict of each that gets one now.  An end that an earlier try has stored is not
+#     to_tell who gives the verdict of each that gets one now.  An end that an earlier try has stored is not
 #             noted again: it may be acknowledged by now.  ``{told}`` leaves out those of a client's journal
 #     counted only in a store that keeps counts
 #     kept    only if writes left something of their things
@@ -560,7 +560,7 @@ stored AS (
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane AND b.state = e.state
         AND ((e.{OPEN}{not_reopened}) OR (e.verdict = given.verdict AND e.outcome = given.outcome))
     RETURNING e.seq, e.place, e.done_at, given.taker, b.{OPEN} AS was_open {what_to_count}
-), told AS (
+), to_tell AS (
     INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored
         WHERE was_open AND done_at IS NOT NULL {{told}} ON CONFLICT DO NOTHING
 )
@@ -632,7 +632,7 @@ UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 seq:bigint {CHANGING}}
 # Which were stored, if some were not.
 STATES_OF_NUMBERS: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
 
-# --- verdicts that nobody has acknowledged: ``verdicts``
+# --- verdicts that nobody has acknowledged: ``unheard``
 
 # The verdicts that the taker $3 may give: its own, and what no living process has.
 LOCK_VERDICTS_TO_GIVE: Final = f"""
@@ -759,7 +759,7 @@ SELECT seq FROM {s}entries WHERE seq {any 1 bigint} AND (intent IS NOT NULL OR o
     ORDER BY seq {update}
 """
 
-# --- entries of a client's writes without keys: ``unkeyed``
+# --- entries of a client's writes without keys: ``unkeyed_removal``
 
 # Conditions, by which they are read.
 UNFINISHED_OF_KEYS: Final = f"e.key {{any 1 text}} AND e.{UNFINISHED} ORDER BY e.seq"

@@ -21,10 +21,12 @@ from invsvc_async.durable.entry import (
 from invsvc_async.durable.store.conditions import (
     FREED,
     IN_LANE,
+    KEYED,
     OPEN,
     Teller,
     WaitsFor,
 )
+from invsvc_async.durable.store.statements.entry_sql import STATE_NOT_KNOWN
 from invsvc_async.durable.store.statements.store_sql import (
     MARK_IS_OPEN,
     dead,
@@ -139,7 +141,7 @@ RELEASED_IN_DOUBT: Final = (
     f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
     " ORDER BY e.seq"
 )
-# The entry stays as it is until the commit.
+# The entry stays as it is until the commit.  The flags are for the counts (``findings``).
 LOCK_ENTRY: Final = (
     f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
 )
@@ -202,8 +204,8 @@ def _comes_before(
     )
 
 
-# Of the writes that this one waits for, the first above the place $3, up to which others were passed over
-# already; and what is known of the thing.
+# Of the writes that the entry $4, of the thing $1 at the place $2, waits for, as $5 says (``WaitsFor``), the
+# first above the place $3, up to which others were passed over already; and what is known of the thing.
 AHEAD: Final = f"""
 SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, {_ONE_IS_BEING_SENT}, EXISTS (
     SELECT 1 FROM {{s}}entries AS e WHERE e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4
@@ -223,6 +225,31 @@ SELECT key FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place BETWEEN 1 AND
 UNKNOWN_BESIDE: Final = f"""
 SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.UNKNOWN}' AND seq <> $2
 """
+# The writes whose outcome is not known, unless another process is about to find out: those that are UNKNOWN;
+# and those that may have been sent, in lanes that nobody has, or, under keys, in the lane $2 of this process.
+_IS_OF_ANOTHER: Final = (
+    f"EXISTS (SELECT 1 FROM {{s}}lanes AS l WHERE l.id = e.lane AND {owned('l.owner')})"
+)
+_ARE_IN_DOUBT: Final = (
+    f"e.verdict = '{Verdict.UNKNOWN}'",
+    f"""
+    e.{OPEN} AND e.state = {State.SENDING:d}
+        AND CASE WHEN e.lane = $2 THEN e.{KEYED} ELSE NOT {_IS_OF_ANOTHER} END
+    """,
+)
+# The things of such writes that come after the thing $3, the first $4 of them.
+THINGS_IN_DOUBT: Final = f"""
+{" UNION ".join(f"SELECT thing FROM {{s}}entries AS e WHERE thing > $3 AND {each}" for each in _ARE_IN_DOUBT)}
+ORDER BY thing LIMIT $4
+"""
+# Such writes to the thing $3.
+IN_DOUBT_OF_THING: Final = " UNION ".join(
+    f"SELECT seq, done_at FROM {{s}}entries AS e WHERE thing = $3 AND {each}"
+    for each in _ARE_IN_DOUBT
+)
+
+# --- what dispatchers ask before their writes (``batch/earlier_writes``): ``order``
+
 # A condition: the entries of things with the verdict UNKNOWN.
 UNKNOWN_OF_THINGS: Final = f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}"
 # A thing that is named with such a prefix is only that of untagged creates (``kind.alike`` in
@@ -248,20 +275,45 @@ e.thing {{any 1 text}} AND e.{OPEN} AND e.{IN_LANE} AND e.state = {State.TO_DO:d
 # The row is there: the claim of a key makes it (``line`` in ``CLAIM``), or ``ENTER_ORDER``.  In a file
 # nothing has to be locked.
 LOCK_THING: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
-# Whether one of the writes that come before has to be waited for: a living process has it; or it may have
-# been sent, and is none of those that were passed over.  (AND binds before OR.  ``any`` of an empty list may
-# be NULL, hence IS NOT TRUE.)
-HAS_TO_WAIT: Final = f"""
-SELECT EXISTS (
-    SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
-    WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND (
-        {_comes_before("e.", place="$3", own="$5", waits_for="{arg 6 smallint}")}
-    ) AND (
-        {owned("l.owner")}
-        OR e.state = {State.SENDING:d} AND (e.seq {{any 4 bigint}}) IS NOT TRUE
+
+
+def _before(thing: int) -> str:
+    """
+    Return the rows of the writes to a thing that an entry waits for, and that are not done.
+
+    The values are, from the number *thing* on: the thing, the place and the number of the entry, and which
+    writes it waits for (``WaitsFor``).
+    """
+    place, own, waits_for = thing + 1, thing + 2, thing + 3
+    comes_before = _comes_before(
+        "e.",
+        place=f"${place}",
+        own=f"${own}",
+        waits_for=f"{{arg {waits_for} smallint}}",
     )
-)
+    return f"""
+        FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
+        WHERE e.thing = {{arg {thing} text}} AND e.{OPEN} AND ({comes_before})
+    """
+
+
+# Whether the entry $4 of the thing $2, at the place $3, has to wait in any case: a living process, by the
+# silence $1, has one of the writes that come before, as $5 says; or one that comes after the place $6 may
+# have had an effect, which its run does not know.  Then, whether one of those before may have been sent; and
+# whether another write to the thing is UNKNOWN.  Its run may know these (``WritesBeside``).
+HAS_TO_WAIT: Final = f"""
+SELECT EXISTS (SELECT 1 {_before(2)} AND {owned("l.owner")})
+    OR EXISTS (SELECT 1 FROM {{s}}states WHERE thing = {{arg 2 text}} AND place > $6),
+    EXISTS (SELECT 1 {_before(2)} AND e.state = {State.SENDING:d}),
+    EXISTS (
+        SELECT 1 FROM {{s}}entries AS e
+        WHERE e.thing = {{arg 2 text}} AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4
+    )
 """
+# The intents of those before that may have been sent; the values are $1 to $4.  Each send stores another one.
+INTENTS_SENT_BEFORE: Final = (
+    f"SELECT e.intent {_before(1)} AND e.state = {State.SENDING:d}"
+)
 # Only an open entry that is still in the lane of the run, which the script has locked.
 BEGIN: Final = f"""
 UPDATE {{s}}entries AS e SET {SET_CHANGING} FROM {{rows 1 number:bigint at:bigint {CHANGING}}}
@@ -273,12 +325,13 @@ HAS_BEGUN: Final = f"""
 SELECT EXISTS (SELECT 1 FROM {{s}}entries
     WHERE seq = $1 AND lane = $2 AND {OPEN} AND state = {State.SENDING:d} AND intent = {{arg 3 text}})
 """
-# Whether a living process has another write to the thing that may have been sent.
+# Whether a living process has another write to the thing that may have been sent; or this one, of the token
+# $4, which may seem silent just now.
 ANOTHER_IS_HELD: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {{s}}entries AS e JOIN {{s}}lanes AS l ON l.id = e.lane
     WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND e.state = {State.SENDING:d} AND e.seq <> $3
-        AND {owned("l.owner")}
+        AND ({owned("l.owner")} OR l.owner = {{arg 4 text}})
 )
 """
 
@@ -314,8 +367,8 @@ OPEN_AGAIN: Final = f"""
 UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1
 """
-# The given lane is another one for an entry of a key.  If the entry stayed in its lane, the next claim would
-# take the write for one that the process of the lane has applied (``CLAIM``, ``NOT_NEXT``).
+# For a key in the journal of a client, the given lane is another one.  If the entry stayed in its lane, the
+# next claim would take the write for one that the process of the lane has applied (``CLAIM``, ``NOT_NEXT``).
 STORE_FINDING: Final = f"""
 UPDATE {{s}}entries AS e SET lane = given.lane, {SET_CHANGING}
     FROM {{rows 1 seq:bigint lane:bigint {CHANGING}}}
@@ -326,9 +379,8 @@ UPDATE {{s}}entries AS e SET lane = given.lane, {SET_CHANGING}
 NOTE_UNHEARD: Final = (
     "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
 )
-# The stored state of the thing may be what a later write left, or this one: from now on, it is not known.
-PERHAPS_CHANGED: Final = """
-INSERT INTO {s}states AS s (thing, place) VALUES ($1, $2) ON CONFLICT (thing) DO UPDATE SET
-    place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
-    team = NULL, state = NULL, stamp = NULL
-"""
+# The stored state of the thing may be what a later write left, or this one: from now on, it is not known, and
+# the next write that is claimed is not next (``CLAIM``).
+PERHAPS_CHANGED: Final = (
+    f"INSERT INTO {{s}}states AS s (thing, place) VALUES ($1, $2) {STATE_NOT_KNOWN}"
+)

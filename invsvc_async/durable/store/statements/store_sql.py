@@ -100,8 +100,13 @@ def insert_free_lanes(many: int) -> str:
 
 # A batch or an outbox has as many as it was made with: an entry in one that is gone would never be sent.
 COUNT_LANES: Final = "SELECT count(*) FROM {s}lanes"
+# The token of a process that never lived, so that the next take-over takes a lane which nobody has released.
+# Nobody has a lane without a token: that one was released.
+_DEAD_TOKEN: Final = "'nobody.0'"
 # At an upgrade.  The lanes belong to a process that does not live: they were not released.
-DISOWN_LANES: Final = "UPDATE {s}lanes SET owner = 'nobody.0' WHERE owner IS NOT NULL"
+DISOWN_LANES: Final = (
+    f"UPDATE {{s}}lanes SET owner = {_DEAD_TOKEN} WHERE owner IS NOT NULL"
+)
 
 
 def note_version(version: int) -> str:
@@ -292,11 +297,10 @@ LANE_OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
 INSERT_LANE: Final = (
     "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
 )
-# Beside the lane $1, of the same credential.  It belongs to a process that does not live, so the next
-# take-over takes it.
-INSERT_LANE_OF_NOBODY: Final = """
-INSERT INTO {s}lanes (owner, credential) SELECT 'nobody.0', credential FROM {s}lanes WHERE id = $1 RETURNING
-id
+# Beside the lane $1, of the same credential.
+INSERT_LANE_OF_DEAD: Final = f"""
+INSERT INTO {{s}}lanes (owner, credential)
+    SELECT {_DEAD_TOKEN}, credential FROM {{s}}lanes WHERE id = $1 RETURNING id
 """
 # Lanes without a living owner, of a credential: ``%`` stands for any.  Those that another process is about to
 # take are skipped.
@@ -314,8 +318,9 @@ UPDATE {s}lanes AS l SET owner = given.token
 FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
 """
 # When a lane or an entry of this store was last taken from a process that was only silent.  That process may
-# have a request under way for ``_LONGEST_REQUEST``.  Until then no lane counts as free (``TakenLane``): its
-# entries may be of that process, although a later owner has released the lane.
+# have a request under way for ``_LONGEST_REQUEST``.  Until then no lane that is taken counts as ended
+# (``has_ended`` of ``TakenLane``): its entries may be of that process, although a later owner has released
+# the lane.
 NOTE_SILENT: Final = """
 INSERT INTO {s}facts (name, value) VALUES ('silent', CAST({now} AS text))
     ON CONFLICT (name) DO UPDATE SET value = excluded.value

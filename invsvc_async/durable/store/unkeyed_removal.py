@@ -1,4 +1,4 @@
-"""The entries of a client's writes without keys, which are removed once the application has the verdicts."""
+"""A client's entries without keys: reading what was left, and removing what the application has heard."""
 
 from __future__ import annotations
 
