@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable.entries import lane_for
+from invsvc_async.durable.entries import lane_for, not_due
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import due, lists
 from invsvc_async.durable.store.noted import Chosen
@@ -459,6 +459,25 @@ async def test_age_of_what_waits(client, service, place):
         text = "UPDATE {s}entries SET lane = $1, due_at = $2"
         await store.rows(text, lane, moment)
         assert await lists.ready_since(store, 100) == moment
+
+
+@both
+async def test_first_of_more_than_are_counted(client, service, place):
+    """When the first one is due is known also if only some are counted."""
+    hours = range(9, 0, -1)
+    first = now() + timedelta(hours=1)
+    async with Outbox.open(place, client) as outbox:
+        hooks = [service.seed_webhook().id for _ in hours]
+        for each, hook in zip(hours, hooks, strict=True):
+            await at(
+                outbox,
+                first + timedelta(hours=each - 1),
+                update(client, service, "new", hook),
+            )
+        await moved(outbox)
+        found = [await not_due(outbox_entries(outbox), most) for most in (1, 9)]
+    assert [each.many for each in found] == [1, 9]
+    assert {each.first for each in found} == {_epoch_ms(first)}
 
 
 @both

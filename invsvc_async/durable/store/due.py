@@ -64,16 +64,16 @@ class NotDue(NamedTuple):
 async def bring_back(store: Store, lanes: Collection[OwnedLane]) -> Due:
     """Move entries that are due back into their *lanes*, some of each, and tell when to do so again."""
     by_number = {lane.number: lane for lane in lanes}
-    waiting, now = await _waiting_in(store, [*by_number])
-    if not waiting:
+    aside, now = await _next_due_in(store, [*by_number])
+    if not aside:
         return Due({}, None)
-    due = [by_number[lane] for lane, due_at in waiting.items() if due_at <= now]
+    due = [by_number[lane] for lane, due_at in aside.items() if due_at <= now]
     if not due:
-        return Due({}, (min(waiting.values()) - now) / 1000)
+        return Due({}, (min(aside.values()) - now) / 1000)
     return Due(await store.run(partial(_bring_back, due, now)), 0.0)
 
 
-async def _waiting_in(
+async def _next_due_in(
     store: Store, lanes: Sequence[int]
 ) -> tuple[dict[int, int], float]:
     """Return when the next entry of each of *lanes* is due, and the time by which that counts (epoch ms)."""
@@ -137,7 +137,7 @@ def _move_aside(seqs: Sequence[int], lanes: Collection[OwnedLane]) -> Script[Non
 
 
 def make_due_again(thing: str | None, place: int) -> Script[None]:
-    """Make writes to *thing* due that were behind *place*, where a waiting write was deleted or ended."""
+    """Make writes to *thing* due that were behind *place*, where a write that was aside was deleted or ended."""
     if thing is not None:
         yield entry_sql.MAKE_DUE, (thing, place)
 
@@ -154,12 +154,13 @@ async def first(
     limit: int,
 ) -> list[Entry]:
     """Return the first entries that are aside, in the store with so many *lanes*."""
-    return await store.entries(entry_sql.FIRST_WAITING, _all_aside(lanes), limit)
+    return await store.entries(entry_sql.FIRST_ASIDE, _all_aside(lanes), limit)
 
 
 async def count(store: Store, lanes: int, most: int) -> NotDue:
     """Count the entries whose time has not come, in the store with so many *lanes*, up to *most*."""
-    [(many, at)] = await store.rows(entry_sql.COUNT_WAITING, _all_aside(lanes), most)
+    asides = [(lane,) for lane in _all_aside(lanes)]
+    [(many, at)] = await store.rows(entry_sql.COUNT_NOT_DUE, asides, most)
     return NotDue(int(many), at)
 
 

@@ -323,6 +323,7 @@ INSERT INTO {{s}}entries (key, {_KEPT_NAMES}) SELECT key, {_KEPT_NAMES}
 _IS_BEHIND: Final = f"""
 EXISTS (SELECT 1 FROM {{s}}entries AS w WHERE w.thing = e.thing AND w.place < e.place AND {open_aside("w")})
 """
+_IS_NOT_DUE: Final = f"{open_aside('w')} AND w.due_at > {{now}} * 1000"
 # Of each of these lanes aside: when its next entry is due; and the time of the database (s).
 NEXT_DUE: Final = f"""
 SELECT given.lane, (
@@ -332,12 +333,12 @@ SELECT given.lane, (
 """
 # Some of those that are due; the script has locked the lane.
 COME_BACK: Final = f"""
-UPDATE {{s}}entries SET lane = $2 WHERE lane = $1 AND seq IN (
+UPDATE {{s}}entries AS e SET lane = $2 WHERE lane = $1 AND {open_aside("e")} AND seq IN (
     SELECT w.seq FROM {{s}}entries AS w WHERE w.lane = $1 AND {open_aside("w")} AND w.due_at <= $3
     ORDER BY w.due_at, w.place LIMIT {{arg 4 bigint}}
 ) RETURNING place
 """
-# When the first of the waiting entries before each entry comes back; NULL if none waits any more.  FOR SHARE
+# When the first of the entries aside before each entry comes back; NULL if none is aside any more.  FOR SHARE
 # waits for a transaction that drops it.
 FIRST_BEFORE: Final = f"""
 SELECT e.seq, e.lane, (
@@ -345,28 +346,32 @@ SELECT e.seq, e.lane, (
     ORDER BY w.place LIMIT 1 {{share}}
 ) FROM {{s}}entries AS e WHERE e.seq {{any 1 bigint}} AND e.{IN_LANE} AND e.{OPEN}
 """
-# The script has locked the lanes, and has seen that the entries are behind waiting ones.
+# The script has locked the lanes, and has seen that the entries are behind ones that are aside.
 MOVE_ASIDE: Final = """
 UPDATE {s}entries AS e SET lane = given.lane, due_at = given.due_at
     FROM {rows 1 seq:bigint lane:bigint due_at:bigint} WHERE e.seq = given.seq
 """
-# What was behind a waiting entry that is gone comes back at once, to be looked at; but what has a time of its
+# What was behind an entry aside that is gone comes back at once, to be looked at; but what has a time of its
 # own comes back then.
 MAKE_DUE: Final = f"""
 UPDATE {{s}}entries AS w SET due_at = coalesce(w.not_before, 0)
     WHERE w.thing = $1 AND w.place > $2 AND {open_aside("w")}
 """
 # A condition: the first entries that are aside.
-FIRST_WAITING: Final = f"""
+FIRST_ASIDE: Final = f"""
 e.lane {{any 1 bigint}} AND {open_aside("e")} ORDER BY e.seq LIMIT {{arg 2 bigint}}
 """
-# How many are not due, and when the first one is.
-COUNT_WAITING: Final = f"""
-SELECT count(*), min(due_at) FROM (
-    SELECT w.due_at FROM {{s}}entries AS w
-        WHERE w.lane {{any 1 bigint}} AND {open_aside("w")} AND w.due_at > {{now}} * 1000
-        LIMIT {{arg 2 bigint}}
-) AS chosen
+# How many in these lanes aside are not due, up to $2, and when the first of all is.
+COUNT_NOT_DUE: Final = f"""
+SELECT (SELECT count(*) FROM (
+    SELECT 1 FROM {{rows 1 lane:bigint}} JOIN {{s}}entries AS w ON w.lane = given.lane AND {_IS_NOT_DUE}
+    LIMIT {{arg 2 bigint}}
+) AS chosen), min(first) FROM (
+    SELECT (
+        SELECT w.due_at FROM {{s}}entries AS w WHERE w.lane = given.lane AND {_IS_NOT_DUE}
+        ORDER BY w.due_at LIMIT 1
+    ) AS first FROM {{rows 1 lane:bigint}}
+) AS firsts
 """
 
 # --- the next ones of lanes: ``open_in`` of each store
