@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from invsvc_async.durable.done_at import SLACK
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.store import due, lists
+from invsvc_async.durable.store import due, lanes as in_lanes, lists
 from invsvc_async.durable.store.conditions import aside_of, lane_of
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.due import NotDue
@@ -301,7 +301,7 @@ async def not_due(entries: Entries, most: int) -> NotDue:
 
 async def owner_of_lane(store: Store, lane: int) -> Owner | None:
     """Return who has *lane* of *store*, if anybody has."""
-    found = await lists.owner_of(store, lane_of(lane))
+    found = await in_lanes.owner_of(store, lane_of(lane))
     if found is None:
         return None
     if isinstance(store, SqliteStore):  # one process has all lanes

@@ -15,9 +15,7 @@ PACKAGE = Path(invsvc_async.__file__).parent
 STORE = PACKAGE / "durable" / "store"
 STATEMENTS = STORE / "statements"
 BY = 50  # the column of the picture that says what does a change
-PICTURE = store.__doc__.partition("What changes them")[2].partition("Reopening keeps")[
-    0
-]
+PICTURE = store.__doc__.partition("\nchange   ")[2].partition("Reopening keeps")[0]
 TABLES = "entries|lanes|members|unheard|states|counts|facts|commons|invsvc_outbox"
 STATEMENT = re.compile(
     rf"\b(FROM|JOIN|INTO|UPDATE|TABLE)\s+(\{{+\w+\}}+\.?)?({TABLES})\b"

@@ -29,7 +29,7 @@ order                  ``order``: what comes before a write, ``begin``, who is o
                        who is overtaken (``batch/late_places``)
 a send, an end         ``put`` of the store, which stores them in groups (``puts``), of writes with and
                        without a key
-what was left          ``states``: of things, as the next write to one has to know it
+what was left          ``states``: what the last write to each thing left of it
 verdicts               ``unheard``: who gives each, until it is acknowledged.  ``findings``: those of people
 entries                ``adding``; ``reopening``; ``deleting``: dropping and pruning.  ``unkeyed_removal``:
                        of a client's, without keys.  ``lists``: what people see
@@ -44,12 +44,15 @@ an older copy          ``restored``: recognising it, and the notes about it; a f
                        ``check_place`` of a store in PostgreSQL decides with these
 =====================  ================================================================================
 
-Beneath are ``tables`` (what the tables are for, and how a store is opened), ``migrations`` (what each version
-of the tables has changed), ``conditions`` (what columns of an entry say), ``fact_names``, ``noted`` (what
-users note, such as labels, and choosing by it), ``schemas`` (where a store is in PostgreSQL), and ``sqlite``
-and ``postgres`` (connections, transactions, group commit, notifications).  The thread of a file, which makes
-the groups, is ``storage/sqlite_writer``; the pool of connections, of which a store in PostgreSQL is one,
-``storage/postgres_pool``.
+Beneath are ``tables`` (what the tables are for; ``Opening``: how a store is to be opened), ``migrations``
+(what each version of the tables has changed), ``conditions`` (what columns of an entry say), ``fact_names``,
+``noted`` (what users note, such as labels, and choosing by it), ``schemas`` (where a store is in PostgreSQL),
+and ``sqlite`` and ``postgres`` (connections, transactions, group commit, notifications).  The thread of a
+file, which makes the groups, is ``storage/sqlite_writer``; the pool of connections, of which a store in
+PostgreSQL is one, ``storage/postgres_pool``.
+
+In a file, a list in a statement has at most ``MOST`` items (``storage/dialect``).  Some operations slice what
+they are given, by ``in_parts`` or ``slices``; for the others, their callers do.
 
 In texts for people, each store in a file is called a journal.  Else, a journal is that of a client; the other
 stores are of batches and outboxes.
@@ -92,69 +95,78 @@ forgotten                           no row, and its ``seq`` is not given to anot
 What changes them
 =================
 
-The names are those of statements (``statements``), each after the file that runs it, and in some rows the
-function.  A store in a file has the same statements as PostgreSQL, unless others are named.
+The names are those of statements (``statements``), each after the file and the function that yields or makes
+it.  What ``puts`` makes is run by ``_store_group`` of ``sqlite``, and ``_store`` of ``postgres``.  What
+``enqueued`` and ``application_table`` make for transactions of the application is run in ``outbox``.  A store
+in a file has the same statements as PostgreSQL, unless others are named.
 
 ==========  ====================================  =====================================================
 change      which entries                         by
 ==========  ====================================  =====================================================
-enter       of the input of a batch               adding: ``entry_sql.ADD``
-            of a key; perhaps as being sent       claims: ``key_sql.CLAIM``; in a file, ``_insert``, with
-                                                  ``entry_sql.ADD``
+enter       of the input of a batch               adding: ``add``, with ``entry_sql.ADD``
+            of a key; perhaps as being sent       claims: ``claim``, with ``key_sql.CLAIM``; in a file,
+                                                  ``_insert``, with ``entry_sql.ADD``
             of an outbox                          enqueued: ``insert_into``, with
                                                   ``entry_sql.enqueue``; in a file,
-                                                  application_table: ``entry_sql.INSERT_ROW``,
-                                                  then enqueued: ``_take_in``, with ``entry_sql.ADD``
-            of an outbox, aside until its time    as above; in a file, then due: ``entry_sql.NOTE_TIMES``
+                                                  application_table: ``insert``, with
+                                                  ``entry_sql.INSERT_ROW``, then enqueued:
+                                                  ``_take_in``, with ``entry_sql.ADD``
+            of an outbox, aside until its time    as above; in a file, then due: ``note_times``, with
+                                                  ``entry_sql.NOTE_TIMES``
             of a row marked as moved, of which    enqueued: ``_end_lost``, with ``entry_sql.ADD``
             an older copy of the store has none
-            of a write without a key, being sent  puts: ``entry_sql.PUT_UNKEYED``
-own         all of a lane                         lanes: ``store_sql.TAKE_LANES``
-            of one key                            claims: ``key_sql.MOVE_ENTRY``
+            of a write without a key, being sent  puts: ``put_unkeyed``, with ``entry_sql.PUT_UNKEYED``
+own         all of a lane                         lanes: ``take_lanes``, with ``store_sql.TAKE_LANES``
+            of one key                            claims: ``take``, with ``key_sql.MOVE_ENTRY``
             without keys, of lanes taken over     lanes: ``move_entries``, with ``store_sql.MOVE_REST``
-send        of a batch or an outbox; of a key,    puts: ``entry_sql.PUT_IN_DATABASE``; in a file,
-            each send after its first             ``entry_sql.PUT_IN_FILE``
+send        of a batch or an outbox; of a key,    puts: ``put_in_database``, with
+            each send after its first             ``entry_sql.PUT_IN_DATABASE``; in a file,
+                                                  ``put_in_file``, with ``entry_sql.PUT_IN_FILE``
             of a key that is next                 by its claim, as it enters
-            of a key that was not next            order: ``key_sql.BEGIN``
-            of a write without a key              puts: ``entry_sql.PUT_UNKEYED``
+            of a key that was not next            order: ``begin``, with ``key_sql.BEGIN``
+            of a write without a key              puts: ``put_unkeyed``, with ``entry_sql.PUT_UNKEYED``
 take back   provably not sent; becomes TO DO      as send, with that state.  When it is released, too:
-                                                  claims: ``key_sql.RELEASE``
-            of a key that is not next, in a file  claims: ``key_sql.NOT_NEXT``
+                                                  claims: ``release``, with ``key_sql.RELEASE``
+            of a key that is not next, in a file  claims: ``_insert``, with ``key_sql.NOT_NEXT``
 finish      of a batch, an outbox or a key        as send, with a verdict
-            by a person                           findings: ``key_sql.STORE_FINDING``
+            by a person                           findings: ``store_finding``, with
+                                                  ``key_sql.STORE_FINDING``
             without a key of the user's own       as send
             of a row marked as moved, of which    enqueued: ``_end_lost``, with ``entry_sql.END_LOST``,
             an older copy of the store has none   as it has entered
-release     of one key                            claims: ``key_sql.RELEASE``; of a process
-                                                  that is gone, ``key_sql.MOVE_ENTRY``
+release     of one key                            claims: ``release``, with ``key_sql.RELEASE``; of a
+                                                  process that is gone, ``take``, with
+                                                  ``key_sql.MOVE_ENTRY``
             all of a lane                         lanes: ``release_lanes``, with
                                                   ``store_sql.RELEASE_LANES``; ``end_lane``, with
                                                   ``store_sql.FREE_LANE``; at the opening of a file,
                                                   sqlite: ``_prepare``, with
                                                   ``store_sql.FREE_ALL_LANES_OF_FILE``
-            all, without a release, because the   tables: ``store_sql.DISOWN_LANES``
+            all, without a release, because the   tables: ``upgrade``, with ``store_sql.DISOWN_LANES``
             tables are brought up to date
             of keys, of lanes taken over          lanes: ``move_entries``, with ``store_sql.MOVE_KEYED``
-set aside   behind others that wait               due: ``entry_sql.MOVE_ASIDE``
+set aside   behind others that are aside          due: ``move_aside``, with ``entry_sql.MOVE_ASIDE``
 come back   due                                   due: ``bring_back``, with ``entry_sql.COME_BACK``
-            before its time: what it was behind   due: ``entry_sql.MAKE_DUE``, then as above
-            is gone
-            before its time: reopened, after a    reopening: ``entry_sql.REOPEN_CHOSEN``, which makes
-            person has finished it aside          it due as well, then as above
-reopen      of one key, by its next run           claims: ``key_sql.REOPEN_SEEN``
-            by ``retry``                          reopening: ``entry_sql.REOPEN_CHOSEN``; of keys, then
+            before its time: what it was behind   due: ``make_due_again``, with ``entry_sql.MAKE_DUE``,
+            is gone                               then as above
+            before its time: reopened, after a    reopening: ``reopen``, with ``entry_sql.REOPEN_CHOSEN``,
+            person has finished it aside          which makes it due as well, then as above
+reopen      of one key, by its next run           claims: ``reopen_seen``, with ``key_sql.REOPEN_SEEN``
+            by ``retry``                          reopening: ``reopen``, with ``entry_sql.REOPEN_CHOSEN``;
+                                                  of keys, ``reopen_keyed``, then with
                                                   ``entry_sql.FREE_REOPENED``
-            for the finding of a person           findings: ``key_sql.OPEN_AGAIN``
+            for the finding of a person           findings: ``store_finding``, with
+                                                  ``key_sql.OPEN_AGAIN``
 empty       pruned, in a batch                    deleting: ``prune(empties=True)``, with
                                                   ``entry_sql.EMPTY``
-forget      dropped: nothing was sent; or done,   deleting: ``entry_sql.DROP``
+forget      dropped: nothing was sent; or done,   deleting: ``drop``, with ``entry_sql.DROP``
             but not in a batch
-            pruned                                deleting: ``entry_sql.PRUNE``
-            without a key: told; or cancelled,    unkeyed_removal: ``entry_sql.REMOVE``; in a file whose
-            and provably not sent                 event loop is closed, sqlite: ``forget``, with
-                                                  ``entry_sql.REMOVE_KEY_IN_FILE``
-            of a key that has another write in    enqueued: ``entry_sql.DELETE_REPLACED``
-            the application's file; acknowledged
+            pruned                                deleting: ``prune``, with ``entry_sql.PRUNE``
+            without a key: told; or cancelled,    unkeyed_removal: ``remove``, with ``entry_sql.REMOVE``;
+            and provably not sent                 in a file whose event loop is closed, sqlite:
+                                                  ``forget``, with ``entry_sql.REMOVE_KEY_IN_FILE``
+            of a key that has another write in    enqueued: ``_take_in``, with
+            the application's file; acknowledged  ``entry_sql.DELETE_REPLACED``
 put back    dropped from an outbox in a file,     deleted_rows: ``settle``, with ``entry_sql.PUT_BACK``
             whose row could not be deleted
 ==========  ====================================  =====================================================
@@ -192,8 +204,8 @@ Which guards they have
 - ``PUT_IN_DATABASE`` accepts an end that is stored already, because a reply may be lost.  A file answers
   always.
 - What follows from an end, in ``unheard``, ``states`` and ``counts``, is done by the same statement.  In a
-  file, by triggers (``schema_sql``) and ``NOTE_STATES_IN_FILE``, because each statement of Python costs the
-  GIL.
+  file, by triggers (``schema_sql``) and ``NOTE_LEFT_IN_FILE``, because each statement of Python costs the
+  GIL.  For a person's finding, in PostgreSQL by further statements of its transaction (``findings``).
 - Whether a claimed write may enter as being sent is decided before the insertion; in a file, after it, in the
   same transaction (``order``).
 """

@@ -3,9 +3,9 @@ The entries of keys: claiming, looking, taking over, reopening and releasing.
 
 A claim inserts an entry unless its key has one.  An entry is taken only out of a lane that nobody living
 owns: the script of a take-over checks that, under the locks of both lanes.  It is taken and reopened only as
-it was seen, under a lock on its row.  It is released and stored only by the owner of its lane: ``RELEASE``,
-and what PostgreSQL stores of it, check that; for ``begin`` and ``note_anew``, their scripts do
-(``check_owned``).  A file has one process.  Who returns a secret is noted without a check.
+it was seen, under a lock on its row.  It is released and stored only by the owner of its lane: ``RELEASE``
+and ``PUT_IN_DATABASE`` check that; for ``begin`` and ``note_anew``, their scripts do (``check_owned``).  A
+file has one process.  Who returns a secret is noted without a check.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ async def claim(
     A key is missing in the result if the lane is lost, or another process has inserted its entry meanwhile.
     If the reply was lost, the next try finds its own entries, by their intents: nothing of them was sent.
 
-    Costs one round trip, and no other one to know the entries that were there.
+    Costs one round trip, and no other one to know the entries that were there; one more if the entries have a
+    common part that this process has not stored yet.
     """
     if isinstance(store, SqliteStore):
         script = partial(_insert, given, store.commons.texts, lane, store.silence)

@@ -1,7 +1,7 @@
 """
 What the columns of an entry say, as the conditions that statements share; and the numbers that they give.
 
-The states are in ``__init__``.
+The states of an entry are in ``store/__init__``.
 
 Each stands after the name of a row: ``e.{OPEN}``.  Migrations repeat the texts, because a migration that was
 released never changes.

@@ -88,7 +88,7 @@ def drop(
     yield entry_sql.DROP, (entry.seq,)
     yield entry_sql.DELETE_UNHEARD, ([entry.seq],)
     if entry.state is State.DONE and entry.thing is not None:
-        yield entry_sql.EMPTY_STATES, ([(entry.thing, entry.place)],)
+        yield entry_sql.FORGET_LEFT, ([(entry.thing, entry.place)],)
     dropped = Dropped(entry.seq, None)
     if is_aside(entry.lane):
         yield from make_due_again(entry.thing, entry.place)
@@ -135,7 +135,7 @@ def prune(
     for some in slices(seqs, MOST):
         rows = yield statement, (before, int(unacknowledged), some)
         if things := [(thing, place) for _, thing, place in rows if thing is not None]:
-            yield entry_sql.EMPTY_STATES, (things,)
+            yield entry_sql.FORGET_LEFT, (things,)
         if rows:
             yield entry_sql.DELETE_UNHEARD, ([seq for seq, *_ in rows],)
         gone.update(seq for seq, *_ in rows)

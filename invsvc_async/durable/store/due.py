@@ -137,7 +137,7 @@ def _move_aside(seqs: Sequence[int], lanes: Collection[OwnedLane]) -> Script[Non
 
 
 def make_due_again(thing: str | None, place: int) -> Script[None]:
-    """Make writes to *thing* due that were behind *place*, where a write that was aside was deleted or ended."""
+    """Make writes to *thing* due that were behind *place*: the write aside there was deleted or ended."""
     if thing is not None:
         yield entry_sql.MAKE_DUE, (thing, place)
 

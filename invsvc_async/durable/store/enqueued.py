@@ -88,25 +88,6 @@ def insert_into(schema: str, new: Entry, lane: int) -> Statement:
     return text, (schema, str(lane), lane, lock, *given.values())
 
 
-def lock_things(schema: str, keys: Sequence[str]) -> Script[None]:
-    """
-    Lock the things of the entries of *keys*, as transactions of the application do in PostgreSQL.
-
-    A retry that puts the entries at the end of the order does so first.  What a transaction of the
-    application that is under way has enqueued has its number already.  If the retry was sent before that
-    transaction commits, the retry would overtake what was enqueued.  So the end of the transaction is waited
-    for.  Only briefly: this script holds locks meanwhile, and if the script and the transaction wait for each
-    other, PostgreSQL may end the transaction.  If the wait takes too long, the script fails, and is run
-    again.
-    """
-    things = yield entry_sql.THINGS_OF_KEYS, (keys,)
-    if locks := sorted({_lock_of(schema, thing) for (thing,) in things}):
-        [(before,)] = yield entry_sql.GET_LOCK_TIMEOUT, ()
-        yield entry_sql.SET_LOCK_TIMEOUT, ("300ms",)
-        yield entry_sql.LOCK_FOR_ENQUEUING, ([(lock,) for lock in locks],)
-        yield entry_sql.SET_LOCK_TIMEOUT, (before,)
-
-
 def _lock_of(schema: str, thing: str | None) -> int:
     digest = blake2b(f"{schema} {thing}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, signed=True)
@@ -127,10 +108,32 @@ def common_into(schema: str, new: Entry, text: str) -> Statement:
     return entry_sql.ENQUEUE_COMMON.format(schema=schema), (new.common, text, needed)
 
 
+# --- a retry waits for such transactions
+
+
+def lock_things(schema: str, keys: Sequence[str]) -> Script[None]:
+    """
+    Lock the things of the entries of *keys*, as transactions of the application do in PostgreSQL.
+
+    A retry that puts the entries at the end of the order does so first.  What a transaction of the
+    application that is under way has enqueued has its number already.  If the retry was sent before that
+    transaction commits, the retry would overtake what was enqueued.  So the end of the transaction is waited
+    for.  Only briefly: this script holds locks meanwhile, and if the script and the transaction wait for each
+    other, PostgreSQL may end the transaction.  If the wait takes too long, the script fails, and is run
+    again.
+    """
+    things = yield entry_sql.THINGS_OF_KEYS, (keys,)
+    if locks := sorted({_lock_of(schema, thing) for (thing,) in things}):
+        [(before,)] = yield entry_sql.GET_LOCK_TIMEOUT, ()
+        yield entry_sql.SET_LOCK_TIMEOUT, ("300ms",)
+        yield entry_sql.LOCK_FOR_ENQUEUING, ([(lock,) for lock in locks],)
+        yield entry_sql.SET_LOCK_TIMEOUT, (before,)
+
+
 # --- from the application's file, in SQLite
 
 
-async def take_in(store: Store, new: Sequence[Entry], waiting: set[str]) -> TakenIn:
+async def take_in(store: Store, new: Sequence[Entry], blocked: set[str]) -> TakenIn:
     """
     Insert the entries of *new* rows, as far as they can be.
 
@@ -139,18 +142,18 @@ async def take_in(store: Store, new: Sequence[Entry], waiting: set[str]) -> Take
     application's file is an older copy, which did not have the earlier row.  The entry is then deleted, once
     it has a verdict, and that was acknowledged; if nobody acknowledges verdicts here, that is not waited for.
     Until then the row has to wait, and those that come behind it and write to the same thing, but no others.
-    *waiting* are the things of earlier rows that wait; those of these rows are added.
+    *blocked* are the things of earlier rows that wait; those of these rows are added.
     """
-    taken = await store.run(partial(_take_in, new, store.commons.texts, waiting))
+    taken = await store.run(partial(_take_in, new, store.commons.texts, blocked))
     numbers = {*taken.rows}
-    waiting.update(row.thing for row in new if row.thing and row.seq not in numbers)
+    blocked.update(row.thing for row in new if row.thing and row.seq not in numbers)
     return taken
 
 
 def _take_in(
     new: Sequence[Entry],
     commons: Mapping[int, str],
-    waiting: Collection[str],
+    blocked: Collection[str],
 ) -> Script[TakenIn]:
     digests = {row.key: row.digest for row in new}
     there = yield entry_sql.SELECT_KNOWN, ([*digests],)
@@ -168,12 +171,12 @@ def _take_in(
         if state != State.DONE or seq in unheard
     }
     taken: list[Entry] = []
-    held: set[str | None] = {*waiting}
+    waiting: set[str | None] = {*blocked}
     for row in new:
-        if row.key not in blocking and row.thing not in held:
+        if row.key not in blocking and row.thing not in waiting:
             taken.append(row)
         elif row.thing is not None:
-            held.add(row.thing)
+            waiting.add(row.thing)
     if replaced := [row.key for row in taken if row.key in others]:
         yield entry_sql.DELETE_UNHEARD_OF_KEYS, (replaced,)
         yield entry_sql.DELETE_REPLACED, (replaced,)

@@ -30,8 +30,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import State, columns_of, entry_in
 from invsvc_async.durable.store.conditions import ENDED, is_aside
 from invsvc_async.durable.store.due import make_due_again
-from invsvc_async.durable.store.lanes import rest_of_silence
-from invsvc_async.durable.store.lists import owner_of
+from invsvc_async.durable.store.lanes import owner_of, rest_of_silence
 from invsvc_async.durable.store.members import last_sign
 from invsvc_async.durable.store.statements import entry_sql, key_sql, store_sql
 from invsvc_async.durable.store.tables import move_count
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store.lists import LaneOwner
+    from invsvc_async.durable.store.lanes import LaneOwner
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.storage.dialect import Script
 
@@ -78,9 +77,10 @@ async def store_finding(
     For a key in the journal of a client, *make* has to return the entry in the lane ``FREED`` (see
     ``STORE_FINDING``); in a batch or an outbox, in its own lane.
 
-    Return its outcome, as it is stored.  *tries* are the outcomes that earlier tries have stored, whose
-    replies were lost.  If the lane has the token *mine*, of this process, that is no reason to refuse: the
-    caller knows that no run here has the write.  Errors call the write *called*.
+    Return its outcome, as it is stored.  *tries* is a live view of the outcomes that *make* has returned: if
+    the reply of a try was lost, the next one finds which of them is stored.  If the lane has the token
+    *mine*, of this process, that is no reason to refuse: the caller knows that no run here has the write.
+    Errors call the write *called*.
 
     Raises:
         JournalError: A living process has the write, a process from which something was taken may still

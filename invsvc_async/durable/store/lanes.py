@@ -18,7 +18,7 @@ looks again at all entries behind one that another process has.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from invsvc_async.durable.entry import LostEntryError, State
 from invsvc_async.durable.store.conditions import ENDED, FREED
@@ -53,6 +53,23 @@ class TakenLane(OwnedLane, Protocol):
     """
 
     has_ended: bool
+
+
+class LaneOwner(NamedTuple):
+    """
+    The owner of a lane: its *token*, the last status of the process, as JSON, and its last sign of life.
+
+    ``sign`` is when that was given, by the database's clock (s), or ``None`` if the process has ended, and
+    ``silent`` is how long ago it was, or its end (s).  It counts as dead ``silence`` s after the sign.
+    ``is_alive`` says nothing in a file, where silence has no end: there the lock of the file shows who lives.
+    """
+
+    token: str
+    status: str | None
+    sign: float | None
+    silent: float | None
+    silence: float
+    is_alive: bool
 
 
 def lost_entry() -> LostEntryError:
@@ -207,3 +224,17 @@ def _move_entries(taken: Sequence[TakenLane], to: OwnedLane) -> Script[dict[str,
 async def release_lanes(store: Store, tokens: list[str]) -> None:
     """Release the lanes that *tokens* own."""
     await store.rows(store_sql.RELEASE_LANES, tokens)
+
+
+async def owner_of(store: Store, lane: int) -> LaneOwner | None:
+    """Return which process owns *lane*; ``None``: nobody does."""
+    rows = await store.rows(store_sql.STATUS_OF_OWNER, lane)
+    if not rows or rows[0][0] is None:
+        return None
+    token, status, sign, silent, silence, sends = rows[0]
+    has_ended = silent is None or sends == -1
+    if has_ended:
+        return LaneOwner(token, status, None, silent, store.silence, is_alive=False)
+    # As in ``members``, the longer silence counts: of the process, or of the one that asks.
+    silence = max(silence, store.silence)
+    return LaneOwner(token, status, sign, silent, silence, is_alive=silent < silence)

@@ -1,4 +1,4 @@
-"""Lists and counts of the entries of a store, as people see them, and the owners of lanes."""
+"""Lists and counts of the entries of a store, as people see them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from invsvc_async.durable.store.migrations import WITH_DUE_TIMES, WITH_FLAGS
 from invsvc_async.durable.store.noted import columns_in, noted_in, wanted_by
-from invsvc_async.durable.store.statements import entry_sql, store_sql
+from invsvc_async.durable.store.statements import entry_sql
 from invsvc_async.storage.dialect import in_parts
 
 if TYPE_CHECKING:
@@ -43,26 +43,9 @@ class Notes(NamedTuple):
     noted: Noted
 
 
-class LaneOwner(NamedTuple):
-    """
-    The owner of a lane: its *token*, the last status of the process, as JSON, and its last sign of life.
-
-    ``sign`` is when that was given, by the database's clock (s), or ``None`` if the process has ended, and
-    ``silent`` is how long ago it was, or its end (s).  It counts as dead ``silence`` s after the sign.
-    ``is_alive`` says nothing in a file, where silence has no end: there the lock of the file shows who lives.
-    """
-
-    token: str
-    status: str | None
-    sign: float | None
-    silent: float | None
-    silence: float
-    is_alive: bool
-
-
 async def count_unfinished(store: Store) -> int:
-    """Count the entries that are not done, in a store that keeps counts."""
-    return int((await store.rows(entry_sql.KEPT_COUNT_OF_OPEN))[0][0])
+    """Count the unfinished entries, in a store that keeps counts."""
+    return int((await store.rows(entry_sql.KEPT_COUNT_OF_UNFINISHED))[0][0])
 
 
 async def has_open(store: Store, operations: Sequence[str]) -> bool:
@@ -71,8 +54,8 @@ async def has_open(store: Store, operations: Sequence[str]) -> bool:
 
 
 async def first_unfinished(store: Store, limit: int) -> list[Entry]:
-    """Return the first entries that are not done, of all lanes."""
-    return await store.entries(entry_sql.FIRST_OPEN, limit)
+    """Return the first unfinished entries, of all lanes."""
+    return await store.entries(entry_sql.FIRST_UNFINISHED, limit)
 
 
 async def first(
@@ -173,20 +156,6 @@ def _notes_text(version: int) -> str:
     """Return the statement that selects ``Notes`` from tables of a *version*, which may lack columns."""
     not_before = "e.not_before" if version >= WITH_DUE_TIMES else "NULL"
     return entry_sql.notes(not_before=not_before, noted=columns_in(version))
-
-
-async def owner_of(store: Store, lane: int) -> LaneOwner | None:
-    """Return which process owns *lane*; ``None``: nobody does."""
-    rows = await store.rows(store_sql.STATUS_OF_OWNER, lane)
-    if not rows or rows[0][0] is None:
-        return None
-    token, status, sign, silent, silence, sends = rows[0]
-    has_ended = silent is None or sends == -1
-    if has_ended:
-        return LaneOwner(token, status, None, silent, store.silence, is_alive=False)
-    # As in ``members``, the longer silence counts: of the process, or of the one that asks.
-    silence = max(silence, store.silence)
-    return LaneOwner(token, status, sign, silent, silence, is_alive=silent < silence)
 
 
 async def keys_called(store: Store, key: str) -> list[str]:

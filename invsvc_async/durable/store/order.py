@@ -29,7 +29,7 @@ living process.
 ===================  ==================================================================================
 who asks             how it is decided
 ===================  ==================================================================================
-a run of a key       in the database, since any process may run any key: ``ahead_of`` says what to wait
+a run of a key       in the store, since any process may run any key: ``ahead_of`` says what to wait
                      for (``durable/key_queue.py``), and ``begin`` whether it may be sent.  That is one
                      transaction, under the lock of the thing, which also notes that it is about to be
                      sent.  So of an earlier and a later one that look at once, one sees the other.
@@ -47,7 +47,7 @@ comes before it.  Two things have to be sure for that:
 - This process knows what the last one that may have had an effect left of the thing: there is none, or this
   process has applied it.
 
-``claims`` decides that in each database by what is cheap there:
+``claims`` decides that in each kind of store by what is cheap there:
 
 - PostgreSQL (``line`` in ``key_sql.CLAIM``): no write to the thing is known, or the one that was claimed just
   before was applied, and is in the lane of this process.  To be sent, that one was next itself, or ``begin``
@@ -227,7 +227,7 @@ async def waiting_of_copy(
     """
 
     async def ask(some: Sequence[str]) -> list[Entry]:
-        return await store.entries(key_sql.WAITING_OF_COPY, some, through)
+        return await store.entries(key_sql.TO_DO_OF_COPY, some, through)
 
     return await in_parts(ask, things)
 
@@ -240,7 +240,7 @@ async def keys_before(
     thing: str | None,
     place: int,
 ) -> list[str]:
-    """Return the keys of the first writes to *thing* before *place* that are not done."""
+    """Return the keys of the first open writes to *thing* before *place*."""
     return [key for (key,) in await store.rows(key_sql.KEYS_BEFORE, thing, place)]
 
 

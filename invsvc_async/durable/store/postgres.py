@@ -442,18 +442,18 @@ class PostgresStore(Pool):
     async def open_in(
         self,
         places: Mapping[int, int],
-        held: Sequence[int],
+        known: Sequence[int],
         each: int,
     ) -> list[Entry]:
         """
-        Return up to *each* entries of a lane that are not done, in their order, without those *held* already.
+        Return up to *each* open entries of a lane, in their order, without those *known* already.
 
         *places* has, by lane, the place after which to begin.
         """
         text = entry_sql.NEXT_OPEN
         if self.how.kind == "outbox":  # In others, nothing waits for its time.
             text = entry_sql.NEXT_OPEN_AND_BEHIND
-        asked = [*places], [*places.values()], list(held), each
+        asked = [*places], [*places.values()], list(known), each
         while True:
             rows = await self.rows(text, *asked)
             if not rows:

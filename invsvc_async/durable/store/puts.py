@@ -32,8 +32,8 @@ class Put(NamedTuple):
     An entry as it is to be, its lane, and what its write *left* of its thing.
 
     With an end, *left* is given exactly if the write may have had an effect and is no create (``left_by`` in
-    ``durable/last_writes``): the place of its thing in ``states`` then says who is overtaken.  By key, no
-    state is given.
+    ``durable/last_writes``): the place of its thing in ``states`` then says who is overtaken.  Of an unkeyed
+    put, no state is given.
     """
 
     entry: Entry
@@ -45,8 +45,8 @@ class PutsOfGroup(NamedTuple):
     """
     The last put of each entry of a group.
 
-    ``lefts`` are the rows of what those by number left, of five columns; ``changed`` the keys of those by key
-    that left something, each with its thing.
+    ``lefts`` are the rows of what those by number left, of five columns; ``changed`` the keys of the unkeyed
+    ones that left something, each with its thing.
     """
 
     unkeyed: list[Put]
@@ -148,7 +148,7 @@ def put_in_file(
     They are gone, or done: an entry that was dropped, or that another write under its key replaced, stays so.
     """
     for part in slices(lefts, MOST):
-        yield entry_sql.NOTE_STATES_IN_FILE, (part,)
+        yield entry_sql.NOTE_LEFT_IN_FILE, (part,)
     lost: set[int] = set()
     for some in slices(entries, MOST):
         changed = yield (

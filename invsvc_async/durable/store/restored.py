@@ -235,7 +235,7 @@ def wrong_with(
 
 
 def fact(connection: sqlite3.Connection, name: str) -> str | None:
-    """Return a fact about the whole journal."""
+    """Return a fact about the whole store."""
     row = connection.execute(store_sql.GET_FACT_IN_FILE, (name,)).fetchone()
     if row is None:
         return None
@@ -244,7 +244,7 @@ def fact(connection: sqlite3.Connection, name: str) -> str | None:
 
 
 def _counted_in(connection: sqlite3.Connection) -> CountedSends | None:
-    """Return what the journal has counted; ``None`` if it is new."""
+    """Return what the store has counted; ``None`` if it is new."""
     found = dict(connection.execute(store_sql.EPOCH_AND_SENDS).fetchall())
     if "sends" not in found:
         return None
@@ -260,18 +260,17 @@ def _state_of(connection: sqlite3.Connection) -> int:
 @attrs.define(eq=False)
 class Epoch:
     """
-    The identity of a journal and its count of sends, stored in it, and in the file at *path* beside it.
+    The identity of a store in a file, and its count of sends: in it, and in the file at *path* beside it.
 
-    Errors call the journal *name*.  A journal that may lack sends is treated as *how* says, and if it is
-    accepted, that is noted in the same transaction.  ``moved`` only accepts a journal that lacks the file
-    beside it.
+    Errors call the store *name*.  One that may lack sends is treated as *how* says, and if it is accepted,
+    that is noted in the same transaction.  ``moved`` only accepts one that lacks the file beside it.
     """
 
     _path: Path
     _name: str
     _dialect: SqliteDialect
     _how: Opening
-    # The open file beside the journal, as its number; -1: it is not open.
+    # The open file beside the store, as its number; -1: it is not open.
     _number: int = attrs.field(init=False, default=-1)
     # What both have said last.
     _standing: CountedSends = attrs.field(init=False, default=_NOTHING)
@@ -280,7 +279,7 @@ class Epoch:
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """
-        Check the journal, and continue its count. The caller has the lock of the file.
+        Check the store, and continue its count. The caller has the lock of the file.
 
         Raises:
             JournalError: It may lack sends that were made, and people must be asked; or the file beside it
@@ -297,20 +296,20 @@ class Epoch:
     def _begin(self, connection: sqlite3.Connection) -> None:
         beside = self._read()
         self._state = _state_of(connection)
-        journal = _counted_in(connection)
-        wrong = wrong_with(journal, beside)
+        here = _counted_in(connection)
+        wrong = wrong_with(here, beside)
         restored = self._how.restored
         is_accepted = restored or (self._how.moved and beside is None)
         if wrong is not None and not is_accepted:
             self._refuse_or_log(wrong)
             restored = True
-        # The identity is the journal's.  A new journal takes that of the file beside it, or a new one: if
+        # The identity is the store's.  A new store takes that of the file beside it, or a new one: if
         # there is no file, or it is damaged.  The count is the higher one: the file may know of more sends
         # than a copy that was accepted.
-        known = journal or beside or _NOTHING
+        known = here or beside or _NOTHING
         sends = max(known.sends, 0 if beside is None else beside.sends, 0)
         if restored or wrong is not None:
-            sends += 1  # Other copies of this journal are older from now on.
+            sends += 1  # Other copies of this store are older from now on.
         epoch = known.epoch or token_hex(16)
         with transaction(connection, "BEGIN IMMEDIATE"):
             connection.execute(store_sql.SET_FACT_IN_FILE, ("epoch", epoch))
@@ -337,10 +336,10 @@ class Epoch:
 
     def check(self, connection: sqlite3.Connection) -> None:
         """
-        Check that no other program has replaced the contents of the open journal, as SQLite's restore does.
+        Check that no other program has replaced the contents of the open store, as SQLite's restore does.
 
         Raises:
-            JournalError: They lack sends, or are of another journal.  Later calls raise it, too.
+            JournalError: They lack sends, or are of another store.  Later calls raise it, too.
         """
         state = _state_of(connection)
         if state == self._state:
@@ -358,17 +357,17 @@ class Epoch:
         """
         Repeat in the file that *sends* more were stored.
 
-        ``None``: how many is not known, so the journal is asked for its count.
+        ``None``: how many is not known, so the store is asked for its count.
         """
         if sends == 0:
             return
         if sends is None:
-            journal = _counted_in(connection) or _NOTHING
-            if wrong_with(journal, self._standing) is not None:
+            here = _counted_in(connection) or _NOTHING
+            if wrong_with(here, self._standing) is not None:
                 # The count beside it stays, and the next check raises.
                 self._state = -1
                 return
-            count = journal.sends
+            count = here.sends
         else:
             count = self._standing.sends + sends
         self._standing = self._standing._replace(sends=count)

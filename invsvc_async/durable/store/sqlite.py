@@ -219,18 +219,18 @@ class SqliteStore:
     async def open_in(
         self,
         places: Mapping[int, int],
-        held: Sequence[int],
+        known: Sequence[int],
         each: int,
     ) -> list[Entry]:
         """
-        Return up to *each* entries that are not done, in their order, without those *held* already.
+        Return up to *each* open entries, in their order, without those *known* already.
 
         *places* has the place after which to begin, of the only lane of a file.
         """
         [after] = places.values()
-        found = await self._next_open(after, each + len(held))
-        known = {*held}
-        return [entry for entry in found if entry.seq not in known][:each]
+        found = await self._next_open(after, each + len(known))
+        left_out = {*known}
+        return [entry for entry in found if entry.seq not in left_out][:each]
 
     async def _next_open(self, after: int, most: int) -> list[Entry]:
         if self.how.kind != "outbox":  # In others, nothing waits for its time.

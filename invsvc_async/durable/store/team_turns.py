@@ -56,39 +56,39 @@ async def next_of_teams(
     store: Store,
     wanted: Mapping[str, int],
     lanes: Collection[int],
-    held: Collection[int],
+    known: Collection[int],
 ) -> list[Entry]:
     """
     Return the next entries of each team in *lanes*, as many as are *wanted*.
 
-    Those that the caller has already (*held*, by number) are left out, and those that have to wait for an
+    Those that the caller has already (*known*, by number) are left out, and those that have to wait for an
     earlier one to their thing.  So of each thing there is at most one, and their order does not matter.
     """
     if not wanted:
         return []
     if isinstance(store, SqliteStore):
-        seqs = await store.run(partial(_next_in_file, wanted, held))
+        seqs = await store.run(partial(_next_in_file, wanted, known))
     else:
-        looked = _looked_at(max(wanted.values()), held)
+        looked = _looked_at(max(wanted.values()), known)
         rows = await store.rows(
-            entry_sql.NEXT_OF_TEAMS, [*wanted.items()], [*lanes], [*held], looked
+            entry_sql.NEXT_OF_TEAMS, [*wanted.items()], [*lanes], [*known], looked
         )
         seqs = [seq for (seq,) in rows]
     ask = partial(store.entries, entry_sql.STILL_READY)
     return await in_parts(ask, sorted(seqs))
 
 
-def _looked_at(many: int, held: Collection[int]) -> int:
+def _looked_at(many: int, known: Collection[int]) -> int:
     """Return how many writes of a team are looked at to find *many* of them that may be sent."""
-    return many + len(held) + _MORE_LOOKED_AT
+    return many + len(known) + _MORE_LOOKED_AT
 
 
 def _next_in_file(
-    wanted: Mapping[str, int], held: Collection[int]
+    wanted: Mapping[str, int], known: Collection[int]
 ) -> Script[list[int]]:
-    known = {*held}
+    left_out = {*known}
     seqs: list[int] = []
     for team, many in wanted.items():
         rows = yield entry_sql.NEXT_OF_TEAM_IN_FILE, (team, _looked_at(many, known))
-        seqs += [seq for (seq,) in rows if seq not in known][:many]
+        seqs += [seq for (seq,) in rows if seq not in left_out][:many]
     return seqs

@@ -195,8 +195,10 @@ COMPARE_ENQUEUED: Final = (
     " WHERE key = CAST($1 AS text)"
 )
 
-# A retry that puts entries at the end of the order waits for those transactions, by the locks that they have
-# on things: numbers, not rows.
+# --- a retry waits for such transactions: ``enqueued``
+
+# One that puts entries at the end of the order, by the locks that these transactions have on things: numbers,
+# not rows.
 THINGS_OF_KEYS: Final = (
     "SELECT thing FROM {s}entries WHERE key {any 1 text} AND thing IS NOT NULL"
 )
@@ -293,6 +295,7 @@ SELECT u.seq FROM {{s}}unheard AS u WHERE u.seq IN ({_NUMBERS_OF_KEYS}) AND (
 DELETE_UNHEARD_OF_KEYS: Final = (
     f"DELETE FROM {{s}}unheard WHERE seq IN ({_NUMBERS_OF_KEYS})"
 )
+# What the deleted write left of its thing stays: a later write to that may need it.
 DELETE_REPLACED: Final = "DELETE FROM {s}entries WHERE key {any 1 text}"
 # Rows marked as moved, of which the store has no entry, may have been sent.  These entries were just added.
 END_LOST: Final = """
@@ -427,7 +430,7 @@ WITH RECURSIVE found (team, many) AS (
 # From $1 on; and those after $1.
 TEAMS_FROM: Final = _teams(">=")
 TEAMS_AFTER: Final = _teams(">")
-# Only the first of a thing that is not done: those behind it wait for it.
+# Only the first open one of a thing: those behind it wait for it.
 _IS_FIRST: Final = f"""
 (thing IS NULL OR place = (
     SELECT min(o.place) FROM {{s}}entries AS o WHERE o.thing = looked.thing AND o.{OPEN}
@@ -461,15 +464,15 @@ STILL_READY: Final = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
 
 # --- putting: a write is about to be sent, was not sent, or has ended: ``puts``
 
-# By key, in both databases.  The entry enters as being sent, in no order (place 0), and with no digest,
+# Unkeyed, in each kind of store.  The entry enters as being sent, in no order (place 0), and with no digest,
 # because its key is made up.  One that is there is updated, unless another process has taken it over: then it
 # is in another lane.  One that has a verdict is still open, and is updated, too: the process that has the
 # lane may resume its write (``journal.sending``) before the entry is deleted.  A person's finding is in
 # another lane.
 # ``claim`` and ``flags`` are not stored: they are asked for in batches, outboxes and under keys of users.
-_OWNED_LANES: Final = """
+_MINE: Final = """
 WITH durable AS MATERIALIZED (SELECT {durably} AS done),
-owned AS MATERIALIZED (SELECT id, owner FROM {s}lanes WHERE id {any 2 bigint} ORDER BY id {share})
+mine AS MATERIALIZED (SELECT id, owner FROM {s}lanes WHERE id {any 2 bigint} ORDER BY id {share})
 """
 _INSERT_UNKEYED: Final = f"""
 INSERT INTO {{s}}entries AS e
@@ -477,12 +480,12 @@ INSERT INTO {{s}}entries AS e
 SELECT 0, given.key, given.lane, '', given.operation, given.thing, given.state, given.common, given.intent,
     given.verdict, given.outcome, given.done_at
 FROM durable CROSS JOIN {{rows 1 key:text lane:bigint token:text operation:text thing:text {CHANGING}}}
-    JOIN owned ON owned.id = given.lane AND owned.owner = given.token WHERE true
+    JOIN mine ON mine.id = given.lane AND mine.owner = given.token WHERE true
 ON CONFLICT (key) DO UPDATE SET state = excluded.state, common = excluded.common, intent = excluded.intent,
     verdict = excluded.verdict, outcome = excluded.outcome, done_at = excluded.done_at
     WHERE e.lane = excluded.lane
 """
-PUT_UNKEYED: Final = f"{_OWNED_LANES} {_INSERT_UNKEYED} RETURNING key"
+PUT_UNKEYED: Final = f"{_MINE} {_INSERT_UNKEYED} RETURNING key"
 
 # Keys of users may write to the same thing.  In one process, they wait for such a write, and it for them
 # (``durable/key_starts``); in others they do not.  But what was claimed before it is not to be sent after it
@@ -497,7 +500,7 @@ ON CONFLICT (thing) DO UPDATE SET
     team = NULL, state = NULL, stamp = NULL, newest = NULL
 """
 PUT_UNKEYED_AND_NOTE: Final = f"""
-{_OWNED_LANES}, put AS ({_INSERT_UNKEYED} RETURNING e.seq, e.key),
+{_MINE}, put AS ({_INSERT_UNKEYED} RETURNING e.seq, e.key),
 noted AS (
     INSERT INTO {{s}}states AS s (thing, place)
     SELECT given.thing, max(put.seq) FROM put JOIN {{rows 3 key:text thing:text}} USING (key)
@@ -515,7 +518,7 @@ WHERE EXISTS (SELECT 1 FROM {{s}}entries WHERE {KEYED}) GROUP BY given.thing {ST
 # By number, in PostgreSQL: one statement for a group.
 #
 #     durable makes the commit wait for the disk
-#     owned   the lanes, locked until the commit; an entry is stored if its lane still has the token
+#     mine    the lanes, locked until the commit; an entry is stored if its lane still has the token
 #     stored  the entries that are stored.  A send changes no column of an index.  The key is compared,
 #             because in a database that was put back from a copy, a number may be another key's.  An entry
 #             that has an end is stored only if it is this one: an earlier try has stored it, and its reply
@@ -556,11 +559,11 @@ def _stored(*, counted: bool, is_again: bool) -> str:
     not_reopened = _NOT_REOPENED if is_again else ""
     return f"""
 WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
-owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
+mine AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
     UPDATE {{s}}entries AS e SET {_SET_VALUES}
     FROM durable CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {CHANGING}}}
-        JOIN owned ON owned.id = given.lane AND owned.owner = given.token
+        JOIN mine ON mine.id = given.lane AND mine.owner = given.token
         JOIN {{s}}entries AS b ON b.seq = given.seq
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane AND b.state = e.state
         AND ((e.{OPEN}{not_reopened}) OR (e.verdict = given.verdict AND e.outcome = given.outcome))
@@ -621,7 +624,7 @@ PUT_IN_DATABASE: Final = {
 # By number, in a file.  Triggers do what follows from an end (``schema_sql``), but for what writes leave.
 
 # Before the entries are updated: an end that is there leaves nothing again.
-NOTE_STATES_IN_FILE: Final = f"""
+NOTE_LEFT_IN_FILE: Final = f"""
 INSERT INTO {{s}}states AS s (thing, place, team, state, stamp)
 SELECT given.thing, e.place, given.team, given.state, given.stamp
 FROM {{rows 1 seq:bigint thing:text team:text state:text stamp:bigint}}
@@ -753,7 +756,7 @@ EMPTY: Final = f"""
 UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL, {_NOTHING_NOTED} {_STILL_OLD}
 """
 # What a deleted write left of its thing goes, too.  The place stays: it says who is overtaken.
-EMPTY_STATES: Final = """
+FORGET_LEFT: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
 """
@@ -814,8 +817,8 @@ SELECT count(*), min(added_at) FROM (
 """
 
 
-# A condition: the first entries of all lanes that are not done.
-FIRST_OPEN: Final = f"e.{OPEN} AND e.{UNFINISHED} ORDER BY e.seq LIMIT $1"
+# A condition: the first unfinished entries of all lanes.
+FIRST_UNFINISHED: Final = f"e.{OPEN} AND e.{UNFINISHED} ORDER BY e.seq LIMIT $1"
 # Since when the first of the entries could be sent, but for those that wait for their time, or behind such
 # ones.
 READY_SINCE: Final = f"""
@@ -862,7 +865,7 @@ COUNT_ENTRIES_BY_TEXT: Final = _counts(FLAGS_IN_TEXT)
 KEPT_COUNTS: Final = """
 SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
 """
-KEPT_COUNT_OF_OPEN: Final = (
+KEPT_COUNT_OF_UNFINISHED: Final = (
     f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE {UNFINISHED}"
 )
 # Whether one of some operations is open.

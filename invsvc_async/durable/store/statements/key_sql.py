@@ -30,8 +30,8 @@ from invsvc_async.durable.store.statements.entry_sql import STATE_NOT_KNOWN
 from invsvc_async.durable.store.statements.store_sql import (
     MARK_IS_OPEN,
     dead,
-    owned,
-    unowned,
+    has_living_owner,
+    has_no_living_owner,
 )
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.kinds import PREFIXES_OF_ALIKE
@@ -44,7 +44,7 @@ _TELLER: Final = (
 )
 # An entry, the token of its lane, whether a living process has it (1 or 0), and a ``Teller``.
 _FOUND: Final = f"""
-SELECT {ENTRY}, l.owner, CASE WHEN {unowned("l.owner")} THEN 0 ELSE 1 END AS lives,
+SELECT {ENTRY}, l.owner, CASE WHEN {has_no_living_owner("l.owner")} THEN 0 ELSE 1 END AS lives,
     {_TELLER} AS teller
 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane LEFT JOIN {{s}}unheard AS u ON u.seq = e.seq
 """
@@ -71,15 +71,15 @@ _VALUES_IF_NEXT: Final = ", ".join(
 #             is next.  A run looks for the mark of a copy before it claims.  But this connection may be the
 #             first one to the copy: then ``connected`` of the store has set the mark since.  A run whose
 #             write is not next looks for the mark once more before it sends
-#     owned   the lane, if it is still this process's; it stays so until the commit
-#     new     what is given under keys that have no entry, if the lane is owned
+#     mine    the lane, if it is still this process's; it stays so until the commit
+#     new     what is given under keys that have no entry, if the lane is still this process's
 #     line    for each thing in new, its row of states, locked until the commit, so the numbers of the entries
 #             of a thing are in the order of their commits.  ``newest`` becomes the number of the new entry,
 #             and ``before`` the number that ``newest`` was, since RETURNING shows new values only;
 #             ``is_next``: see below
 #     made    the inserted entries; none under a key for which another process was faster: then ``newest``
 #             names no entry, and the next claim is not next
-#     told    who has to return the secrets of webhooks that they create
+#     tellers who has to return the secrets of webhooks that they create
 #
 # A write is next (``order``) if ``before`` is 0: its row of states is new, so no write to the thing is known.
 # Or if ``before`` is an entry of this lane that was applied to this thing, not anew to another one; that may
@@ -89,9 +89,9 @@ _VALUES_IF_NEXT: Final = ", ".join(
 CLAIM: Final = f"""
 WITH durable AS MATERIALIZED (SELECT {{durably}} AS done),
 whole AS (SELECT NOT EXISTS ({MARK_IS_OPEN}) AS is_whole),
-owned AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
+mine AS MATERIALIZED (SELECT id FROM {{s}}lanes WHERE id = $3 AND owner = $4 {{share}}),
 new AS MATERIALIZED (
-    SELECT owned.id, given.* FROM durable CROSS JOIN owned CROSS JOIN {{rows 2 {_GIVEN}}}
+    SELECT mine.id, given.* FROM durable CROSS JOIN mine CROSS JOIN {{rows 2 {_GIVEN}}}
     WHERE NOT EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE e.key = given.key)
 ), line AS (
     INSERT INTO {{s}}states AS s (thing, place, newest, before)
@@ -107,7 +107,7 @@ new AS MATERIALIZED (
     FROM (SELECT coalesce(newest, {_NUMBER}) AS number, * FROM new LEFT JOIN line USING (thing)) AS numbered
         CROSS JOIN whole
     ON CONFLICT (key) DO NOTHING RETURNING seq, key
-), told AS (
+), tellers AS (
     INSERT INTO {{s}}unheard (seq, taker)
     SELECT made.seq, given.taker FROM made JOIN {{rows 2 {_GIVEN}}} USING (key) WHERE given.taker IS NOT NULL
 )
@@ -216,7 +216,7 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
     ) ORDER BY place LIMIT 1
 ) AS earlier ON true
 """
-# The first writes to the thing $1 before the place $2 that are not done.
+# The first open writes to the thing $1 before the place $2.
 KEYS_BEFORE: Final = f"""
 SELECT key FROM {{s}}entries WHERE thing = $1 AND {OPEN} AND place BETWEEN 1 AND $2 - 1
     ORDER BY place LIMIT 100
@@ -227,9 +227,9 @@ SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.U
 """
 # The writes whose outcome is not known, unless another process is about to find out: those that are UNKNOWN;
 # and those that may have been sent, in lanes that nobody has, or, under keys, in the lane $2 of this process.
-_IS_OF_ANOTHER: Final = (
-    f"EXISTS (SELECT 1 FROM {{s}}lanes AS l WHERE l.id = e.lane AND {owned('l.owner')})"
-)
+_IS_OF_ANOTHER: Final = f"""
+EXISTS (SELECT 1 FROM {{s}}lanes AS l WHERE l.id = e.lane AND {has_living_owner("l.owner")})
+"""
 _ARE_IN_DOUBT: Final = (
     f"e.verdict = '{Verdict.UNKNOWN}'",
     f"""
@@ -265,7 +265,7 @@ SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND {OPEN}
 # A condition: the entries of things that wait in a restored store, and may have been sent since the copy; the
 # last ones come first.  Those up to the number $2 are of the copy.  Others have sends in their intents, if
 # they are in doubt; "sent" may also be a name in a body, so some are found that have none.
-WAITING_OF_COPY: Final = f"""
+TO_DO_OF_COPY: Final = f"""
 e.thing {{any 1 text}} AND e.{OPEN} AND e.{IN_LANE} AND e.state = {State.TO_DO:d}
     AND (e.seq <= $2 OR e.intent LIKE '%"sent":%') ORDER BY e.place DESC
 """
@@ -279,7 +279,7 @@ LOCK_THING: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
 
 def _before(thing: int) -> str:
     """
-    Return the rows of the writes to a thing that an entry waits for, and that are not done.
+    Return the rows of the open writes to a thing that an entry waits for.
 
     The values are, from the number *thing* on: the thing, the place and the number of the entry, and which
     writes it waits for (``WaitsFor``).
@@ -302,7 +302,7 @@ def _before(thing: int) -> str:
 # have had an effect, which its run does not know.  Then, whether one of those before may have been sent; and
 # whether another write to the thing is UNKNOWN.  Its run may know these (``WritesBeside``).
 HAS_TO_WAIT: Final = f"""
-SELECT EXISTS (SELECT 1 {_before(2)} AND {owned("l.owner")})
+SELECT EXISTS (SELECT 1 {_before(2)} AND {has_living_owner("l.owner")})
     OR EXISTS (SELECT 1 FROM {{s}}states WHERE thing = {{arg 2 text}} AND place > $6),
     EXISTS (SELECT 1 {_before(2)} AND e.state = {State.SENDING:d}),
     EXISTS (
@@ -331,7 +331,7 @@ ANOTHER_IS_HELD: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {{s}}entries AS e JOIN {{s}}lanes AS l ON l.id = e.lane
     WHERE e.thing = {{arg 2 text}} AND e.{OPEN} AND e.state = {State.SENDING:d} AND e.seq <> $3
-        AND ({owned("l.owner")} OR l.owner = {{arg 4 text}})
+        AND ({has_living_owner("l.owner")} OR l.owner = {{arg 4 text}})
 )
 """
 

@@ -184,13 +184,13 @@ def dead_member(name: str) -> str:
     return dead(f"({name} || '.')")
 
 
-def unowned(owner: str) -> str:
+def has_no_living_owner(owner: str) -> str:
     """Return the condition that no living process has what the token in the column *owner* has."""
     return f"{owner} IS NULL OR {dead(owner)}"
 
 
-def owned(owner: str) -> str:
-    """Return the condition that a living process has it: the contrary of ``unowned``."""
+def has_living_owner(owner: str) -> str:
+    """Return the condition that a living process has it: the contrary of ``has_no_living_owner``."""
     return f"{owner} IS NOT NULL AND NOT ({dead(owner)})"
 
 
@@ -222,6 +222,8 @@ SELECT count(*), count(CASE WHEN hungry = 1 AND name <> {{arg 2 text}} THEN 1 EN
 SIGNS_AHEAD: Final = """
 SELECT name, seen, silence FROM {s}members WHERE name <> $1 AND sends >= 0 AND seen > {now}
 """
+# The last sign of life of a process that has not ended.
+LAST_SIGN: Final = "SELECT seen FROM {s}members WHERE name = $1 AND sends >= 0"
 # Only if the sign of life is still the one given at the time $2.
 MAKE_SIGN_OLDER: Final = """
 UPDATE {s}members SET seen = {now} - {arg 3 float8} WHERE name = $1 AND seen = {arg 2 float8}
@@ -246,13 +248,13 @@ DELETE_MEMBER: Final = "DELETE FROM {s}members WHERE name = $1"
 # People see the status of a process that has ended, if it ever gave one.
 DELETE_MEMBER_WITHOUT_STATUS: Final = f"{DELETE_MEMBER} AND status IS NULL"
 # Members that have been silent, or have ended, for over a day.  A member that lanes still name is dead, too,
-# but is kept, so that people see whose those lanes are (``owner_of`` in ``lists``).
+# but is kept, so that people see whose those lanes are (``owner_of`` in ``lanes``).
 DELETE_LONG_DEAD: Final = """
 DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
     AND NOT EXISTS (SELECT 1 FROM {s}lanes l WHERE l.owner LIKE {s}members.name || '.%')
 """
 
-# --- lanes: ``lanes``, ``due``, ``lists``
+# --- lanes: ``lanes``, ``due``
 
 # Several transactions of the owner may have this lock at once.  Who takes or ends the lane waits for them.
 LOCK_LANE_IF_OWNED: Final = (
@@ -273,24 +275,6 @@ STATUS_OF_OWNER: Final = """
 SELECT l.owner, m.status, m.seen, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
     LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
 """
-# Whether a session may still change something whose connection was lost; its name, and how many s ago.  The
-# server ends what it has begun: a commit may wait for a standby, or a statement for a lock.  What has just
-# begun has no transaction number yet, and a message may be still under way to an idle session: for both, it
-# waits a little; what only reads may take longer.  With track_activities off, only what is waited for tells.
-MAY_STILL_CHANGE: Final = """
-SELECT EXISTS (
-    SELECT 1 FROM pg_stat_activity JOIN unnest($1::text[], $2::float8[]) AS lost (name, age)
-        ON starts_with(application_name, lost.name)
-    WHERE pid <> pg_backend_pid() AND (
-        backend_xid IS NOT NULL OR wait_event_type = 'Lock' OR state LIKE 'idle in transaction%'
-        OR state = 'active' AND age < 5
-        OR state = 'idle' AND age < 1
-        OR state = 'disabled' AND (age < 1 OR wait_event_type IS DISTINCT FROM 'Client')
-    )
-)
-"""
-# The last sign of life of a process that has not ended.
-LAST_SIGN: Final = "SELECT seen FROM {s}members WHERE name = $1 AND sends >= 0"
 # An earlier try may have made the lane.
 LANE_OF_TOKEN: Final = "SELECT id FROM {s}lanes WHERE owner = $1"
 # In the journal of a client, each process has a lane of its own.
@@ -305,7 +289,7 @@ INSERT INTO {{s}}lanes (owner, credential)
 # Lanes without a living owner, of a credential: ``%`` stands for any.  Those that another process is about to
 # take are skipped.
 LOCK_UNOWNED_LANES: Final = f"""
-SELECT id, owner FROM {{s}}lanes AS l WHERE ({unowned("l.owner")}) AND credential LIKE $3
+SELECT id, owner FROM {{s}}lanes AS l WHERE ({has_no_living_owner("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
 """
 # What an earlier try has taken, whose reply was lost.
@@ -401,6 +385,25 @@ SELECT m.name FROM {{s}}members AS m
     AND NOT {dead_member("m.name")} AND (
         EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
         OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{INPUT}' || m.name)) LIMIT 1
+"""
+
+# --- what a lost connection may still change: ``postgres``
+
+# Whether a session may still change something whose connection was lost; its name, and how many s ago.  The
+# server ends what it has begun: a commit may wait for a standby, or a statement for a lock.  What has just
+# begun has no transaction number yet, and a message may be still under way to an idle session: for both, it
+# waits a little; what only reads may take longer.  With track_activities off, only what is waited for tells.
+MAY_STILL_CHANGE: Final = """
+SELECT EXISTS (
+    SELECT 1 FROM pg_stat_activity JOIN unnest($1::text[], $2::float8[]) AS lost (name, age)
+        ON starts_with(application_name, lost.name)
+    WHERE pid <> pg_backend_pid() AND (
+        backend_xid IS NOT NULL OR wait_event_type = 'Lock' OR state LIKE 'idle in transaction%'
+        OR state = 'active' AND age < 5
+        OR state = 'idle' AND age < 1
+        OR state = 'disabled' AND (age < 1 OR wait_event_type IS DISTINCT FROM 'Client')
+    )
+)
 """
 
 # --- notifications, which wake processes: ``postgres``
