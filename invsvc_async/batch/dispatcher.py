@@ -43,7 +43,7 @@ teams may have more                                                             
 =======================  =================================  ===========================  =====================
 
 Between processes, notices do this (``notices``): ``RunInput``, ``SignsOfLife``, ``LaneShare`` and those that
-change entries tell them by ``store.tell``, and ``Entries.hear`` calls ``LaneNews.heard`` with each.
+change entries tell them by ``store.notify``, and ``Entries.hear`` calls ``LaneNews.heard`` with each.
 
 **What keeps the order of a thing's writes.**  ``_fetch`` reads many entries, and adds their items as there is
 room; meanwhile ``_take_turns`` reads and adds others.  The invariant: when an item is added, each earlier

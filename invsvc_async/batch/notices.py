@@ -1,10 +1,11 @@
 """
-The notices between the processes of a store, as texts of ``store.tell``.
+The notices between the processes of a store, as texts of ``store.notify``.
 
 =============  ========================================================================================
 text           meaning
 =============  ========================================================================================
-``""``         never sent: notices may have been missed, because the connection was lost
+``""``         not sent by a process, but given by the store: notices may have been missed, because the
+               connection was lost; or what has changed is not known, as in a file
 ``"beat"``     give a sign of life now: something has changed by which lanes are divided
 ``"7"``        the lane 7 has something new
 ``"-8"``       the lane aside of the lane 7 has something new: a write that waits for its time, or less than

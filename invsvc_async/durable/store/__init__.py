@@ -7,9 +7,10 @@ statement by ``store.rows``, which may run again as well, or select by ``store.e
 explains scripts.
 
 All SQL of the tables is in ``statements``: a named text for each statement, beside a sentence of what it
-guards.  Only the conditions on what users note stand elsewhere, in ``noted``: how it is chosen, and shown.  A
-new column of it needs a field in ``writes/noted``, and a version, in ``schema_sql`` and ``migrations``.  The
-top of ``statements`` tells how to read one.  Columns of an entry: ``durable/entry.py``.
+guards.  The top of ``statements`` tells how to read one.  Fragments are in ``conditions`` and
+``durable/entry.py``, which has the columns of an entry; and in ``noted`` those on what users note: how it is
+chosen, and shown.  A new column of it needs a field in ``writes/noted``, and a version, in ``schema_sql`` and
+``migrations``.
 
 =====================  ================================================================================
 what is asked for      file: operations
@@ -96,9 +97,10 @@ What changes them
 =================
 
 The names are those of statements (``statements``), each after the file and the function that yields or makes
-it.  What ``puts`` makes is run by ``_store_group`` of ``sqlite``, and ``_store`` of ``postgres``.  What
-``enqueued`` and ``application_table`` make for transactions of the application is run in ``outbox``.  A store
-in a file has the same statements as PostgreSQL, unless others are named.
+it, perhaps by another one that it calls.  What ``puts`` makes is run by ``_store_group`` of ``sqlite``, and
+``_store`` of ``postgres``.  What ``enqueued`` and ``application_table`` make for transactions of the
+application is run in ``outbox``.  A store in a file has the same statements as PostgreSQL, unless others are
+named.
 
 ==========  ====================================  =====================================================
 change      which entries                         by
@@ -119,11 +121,13 @@ enter       of the input of a batch               adding: ``add``, with ``entry_
 own         all of a lane                         lanes: ``take_lanes``, with ``store_sql.TAKE_LANES``
             of one key                            claims: ``take``, with ``key_sql.MOVE_ENTRY``
             without keys, of lanes taken over     lanes: ``move_entries``, with ``store_sql.MOVE_REST``
-send        of a batch or an outbox; of a key,    puts: ``put_in_database``, with
-            each send after its first             ``entry_sql.PUT_IN_DATABASE``; in a file,
+send        of a batch or an outbox               puts: ``put_in_database``, with
+                                                  ``entry_sql.PUT_IN_DATABASE``; in a file,
                                                   ``put_in_file``, with ``entry_sql.PUT_IN_FILE``
-            of a key that is next                 by its claim, as it enters
-            of a key that was not next            order: ``begin``, with ``key_sql.BEGIN``
+            of a key that enters, and is next     by its claim, as it enters
+            of a key whose run is not next yet    order: ``begin``, with ``key_sql.BEGIN``
+            of a key whose run is next; or that   as of a batch
+            has no thing
             of a write without a key              puts: ``put_unkeyed``, with ``entry_sql.PUT_UNKEYED``
 take back   provably not sent; becomes TO DO      as send, with that state.  When it is released, too:
                                                   claims: ``release``, with ``key_sql.RELEASE``
@@ -131,7 +135,9 @@ take back   provably not sent; becomes TO DO      as send, with that state.  Whe
 finish      of a batch, an outbox or a key        as send, with a verdict
             by a person                           findings: ``store_finding``, with
                                                   ``key_sql.STORE_FINDING``
-            without a key of the user's own       as send
+            without a key of the user's own       as send; in PostgreSQL, if it has changed its thing,
+                                                  puts: ``put_unkeyed``, with
+                                                  ``entry_sql.PUT_UNKEYED_AND_NOTE``
             of a row marked as moved, of which    enqueued: ``_end_lost``, with ``entry_sql.END_LOST``,
             an older copy of the store has none   as it has entered
 release     of one key                            claims: ``release``, with ``key_sql.RELEASE``; of a
@@ -147,10 +153,11 @@ release     of one key                            claims: ``release``, with ``ke
             of keys, of lanes taken over          lanes: ``move_entries``, with ``store_sql.MOVE_KEYED``
 set aside   behind others that are aside          due: ``move_aside``, with ``entry_sql.MOVE_ASIDE``
 come back   due                                   due: ``bring_back``, with ``entry_sql.COME_BACK``
-            before its time: what it was behind   due: ``make_due_again``, with ``entry_sql.MAKE_DUE``,
-            is gone                               then as above
-            before its time: reopened, after a    reopening: ``reopen``, with ``entry_sql.REOPEN_CHOSEN``,
-            person has finished it aside          which makes it due as well, then as above
+            before ``due_at``, though not before  due: ``make_due_again``, with ``entry_sql.MAKE_DUE``,
+            ``not_before``: what it was behind    then as above
+            is gone
+            the same: reopened, after a person    reopening: ``reopen``, with ``entry_sql.REOPEN_CHOSEN``,
+            has finished it aside                 then as above
 reopen      of one key, by its next run           claims: ``reopen_seen``, with ``key_sql.REOPEN_SEEN``
             by ``retry``                          reopening: ``reopen``, with ``entry_sql.REOPEN_CHOSEN``;
                                                   of keys, ``reopen_keyed``, then with

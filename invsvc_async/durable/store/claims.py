@@ -215,7 +215,12 @@ async def is_there(store: Store, key: str) -> bool:
 
 
 async def released_in_doubt(store: Store) -> list[Entry]:
-    """Return the entries of keys that no process has and that may have been sent, oldest first."""
+    """
+    Return the entries that may have been sent, and are in ``FREED`` or ``ENDED``, oldest first.
+
+    Those of keys in lanes without a living owner come there once the lanes are taken over (``move_entries``
+    of ``lanes``).
+    """
     return await store.entries(key_sql.RELEASED_IN_DOUBT, [FREED, ENDED])
 
 

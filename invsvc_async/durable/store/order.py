@@ -176,7 +176,7 @@ async def unknown_beside(
 
 async def things_in_doubt(store: Store, own: int) -> set[str]:
     """
-    Return the things of writes in doubt: UNKNOWN, or perhaps sent, and in no lane of another process.
+    Return the things of writes in doubt: UNKNOWN, or perhaps sent, and in no lane of another living process.
 
     *own* is the lane of this process: of those in it, only keyed ones count.
     """

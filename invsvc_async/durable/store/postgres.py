@@ -446,7 +446,7 @@ class PostgresStore(Pool):
         each: int,
     ) -> list[Entry]:
         """
-        Return up to *each* open entries of a lane, in their order, without those *known* already.
+        Return up to *each* open entries of each lane, in their order, without those *known* already.
 
         *places* has, by lane, the place after which to begin.
         """

@@ -242,7 +242,11 @@ class SqliteStore:
         return found
 
     async def listen(self, woken: Callable[[str], None]) -> None:
-        """Call *woken* after each change that this process tells, until cancelled."""
+        """
+        Call *woken* with ``""`` after each change that this process tells, until cancelled.
+
+        What has changed is not kept, so who listens has to look at everything.
+        """
         while True:
             await self._told.wait()
             self._told.clear()

@@ -31,8 +31,8 @@ store (``dialect_in`` in ``schemas``, ``DIALECT`` in ``sqlite``):
 ``{serial}``, …        in the tables: see ``schema_sql``
 =====================  ================================================================================
 
-A statement that asks whether a process lives (``dead``, ``owned`` and so on, of ``store_sql``) has the
-silence of the store (s) as its first value.
+A statement that asks whether a process lives (``dead``, ``has_living_owner`` and such, of ``store_sql``) has
+the silence of the store (s) as its first value.
 
 In an f-string, these braces are doubled.  What stands in single braces there is a fragment: a condition of
 ``conditions``, a list of columns of ``durable/entry``, a constant of the module that begins with ``_``, or

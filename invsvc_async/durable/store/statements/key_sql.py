@@ -136,7 +136,7 @@ INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint ta
 
 # --- taking over a key, and reopening it: ``claims``
 
-# A condition: entries in lanes that no process has, and that may have been sent.
+# A condition: entries that may have been sent, in the lanes $1.
 RELEASED_IN_DOUBT: Final = (
     f"e.lane {{any 1 bigint}} AND e.{OPEN} AND e.state = {State.SENDING:d}"
     " ORDER BY e.seq"
@@ -226,15 +226,16 @@ UNKNOWN_BESIDE: Final = f"""
 SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.UNKNOWN}' AND seq <> $2
 """
 # The writes whose outcome is not known, unless another process is about to find out: those that are UNKNOWN;
-# and those that may have been sent, in lanes that nobody has, or, under keys, in the lane $2 of this process.
-_IS_OF_ANOTHER: Final = f"""
+# and those that may have been sent, in lanes without a living owner, or, under keys, in the lane $2 of this
+# process.
+_IS_OF_LIVING: Final = f"""
 EXISTS (SELECT 1 FROM {{s}}lanes AS l WHERE l.id = e.lane AND {has_living_owner("l.owner")})
 """
 _ARE_IN_DOUBT: Final = (
     f"e.verdict = '{Verdict.UNKNOWN}'",
     f"""
     e.{OPEN} AND e.state = {State.SENDING:d}
-        AND CASE WHEN e.lane = $2 THEN e.{KEYED} ELSE NOT {_IS_OF_ANOTHER} END
+        AND CASE WHEN e.lane = $2 THEN e.{KEYED} ELSE NOT {_IS_OF_LIVING} END
     """,
 )
 # The things of such writes that come after the thing $3, the first $4 of them.

@@ -256,7 +256,8 @@ DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
 
 # --- lanes: ``lanes``, ``due``
 
-# Several transactions of the owner may have this lock at once.  Who takes or ends the lane waits for them.
+# Several transactions of the owner may have this lock at once.  ``LOCK_LANE`` and ``LOCK_LANES`` wait for
+# them, and ``LOCK_UNOWNED_LANES`` skips the lane.
 LOCK_LANE_IF_OWNED: Final = (
     "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 )
@@ -286,8 +287,8 @@ INSERT_LANE_OF_DEAD: Final = f"""
 INSERT INTO {{s}}lanes (owner, credential)
     SELECT {_DEAD_TOKEN}, credential FROM {{s}}lanes WHERE id = $1 RETURNING id
 """
-# Lanes without a living owner, of a credential: ``%`` stands for any.  Those that another process is about to
-# take are skipped.
+# Lanes without a living owner, of a credential: ``%`` stands for any.  Those that are locked are skipped, for
+# a later try: by a process that is about to take them, or by a transaction of the silent owner.
 LOCK_UNOWNED_LANES: Final = f"""
 SELECT id, owner FROM {{s}}lanes AS l WHERE ({has_no_living_owner("l.owner")}) AND credential LIKE $3
     ORDER BY id LIMIT {{arg 2 bigint}} {{skip}}
