@@ -136,9 +136,8 @@ class EarlierWrites:
             if (name := item.entry.thing) is not None
         ]
         things = sorted({thing for _, thing, _ in placed})
-        sent = _SentPlaces()
-        if is_part:
-            sent = await self._sent_of(things)
+        sent = _SentPlaces(await in_flight_of(self._store, things) if is_part else None)
+        await self._note_waiting_of_copy(sent, things)
         for item, thing, place in placed:
             sent.note(thing, place, item.intent)
         done = LatePlaces(await self._look_up(things))
@@ -155,12 +154,17 @@ class EarlierWrites:
             else:
                 item.intent = without_lost_sends(item.intent)
 
-    async def _sent_of(self, things: Sequence[str]) -> _SentPlaces:
-        """Return the places of the writes to *things* that are not done, and were sent, or perhaps were."""
-        sent = _SentPlaces(await in_flight_of(self._store, things))
+    async def _note_waiting_of_copy(
+        self, sent: _SentPlaces, things: Sequence[str]
+    ) -> None:
+        """
+        Note in *sent* the writes to *things* that wait in a restored store, and perhaps were sent since.
+
+        Some may be aside, so they are not among the items of a lane that was read to its end.
+        """
         restored = self._sending.restored
         if restored is None:
-            return sent
+            return
         for entry in await waiting_of_copy(self._store, things, restored.through):
             thing, place = entry.thing or "", entry.place
             if sent.has_later(thing, place):
@@ -171,7 +175,6 @@ class EarlierWrites:
                 sent.perhaps.note(thing, place)
                 continue
             sent.note(thing, place, restored.of_entry(entry.seq, intent))
-        return sent
 
     async def overtaken(self, items: Sequence[Item]) -> set[int]:
         """Return the numbers of the *items* that a later write has overtaken, by what is done."""

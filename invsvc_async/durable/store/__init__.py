@@ -65,7 +65,8 @@ An entry is in a *lane*, a number, whose row in ``lanes`` may have the token of 
 lane.  An owner may live, be *silent*, so that it counts as dead (``members``), or have ended; in a file, the
 one that has the lock of the file lives.  Only a living owner of its lane sends an entry.  The lanes ``FREED``
 and ``ENDED`` have no row (``conditions``).  *Provably done* with it is an owner that has ended, and that none
-took for dead before.
+took for dead before.  Of a key, that is believed only if within the last hour, no process of the store was
+taken for dead that had only been silent.
 
 ================  ================  ================================================  ==================
 state             ``state``         other columns                                     left by

@@ -280,7 +280,8 @@ def _take(
     if not (yield from _change(seen, replace(seen, lane=to), move)):
         return None
     # A lane that is there without an owner was released by its process, which is done with it.  ``FREED`` has
-    # no row in ``lanes``, nor has a lane that was deleted, so these do not say that.
+    # no row in ``lanes``, nor has a lane that was deleted, so these do not say that.  The note of a silent
+    # sender is about the whole store, for an hour: whose entries that one had is not noted.
     was_released = before == ENDED or (bool(lanes) and owner is None)
     is_gone = was_released and not (yield from has_silent_sender())
     is_of_silent = owner is not None and owner != mine.token

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-# A file or a batch has a fact ``credential``: the fingerprint of the one that it was begun with
-# (``check_client``).  A schema of an outbox or of client journals has, for each that has opened it, a fact
-# ``credential FINGERPRINT`` (``NOTE_CREDENTIAL``).
+# A batch, and an outbox in a file, has a fact ``credential``: the fingerprint of the one that it was begun
+# with (``check_client``).  The schema of an outbox has a fact ``credential FINGERPRINT`` for each that has
+# opened it (``NOTE_CREDENTIAL``).  That of client journals has one without a fingerprint: there, each lane
+# has its own.
 
 # Of a file: which process gives the verdicts of what is sent now.
 TAKER: Final = "taker"

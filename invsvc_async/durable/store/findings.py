@@ -5,7 +5,9 @@ The finding is stored in one transaction, under the locks of a take-over: on the
 if a process takes the lane over before, the finding is refused, because that process lives; if afterwards,
 the process finds the verdict.  The previous owner, which was silent for too long, may still store something:
 that is refused, because the entry is done.  An entry without a key of the user's own could be
-overwritten and sent (``PUT_UNKEYED``), or deleted (``REMOVE``): so it gets another lane.
+overwritten and sent (``PUT_UNKEYED``), or deleted (``REMOVE``): so it gets another lane, if another process
+had its own.  If this one had it, the journal stores nothing more of the write (``_resolved`` of
+``durable/journal.py``).
 
 A process that takes an entry over also waits for what its previous owner may still send.  A finding does not.
 So the database's clock, which may have been set, is not enough to count that owner as silent: its sign of

@@ -61,7 +61,8 @@ class LaneOwner(NamedTuple):
 
     ``sign`` is when that was given, by the database's clock (s), or ``None`` if the process has ended, and
     ``silent`` is how long ago it was, or its end (s).  It counts as dead ``silence`` s after the sign.
-    ``is_alive`` says nothing in a file, where silence has no end: there the lock of the file shows who lives.
+    In a file, silence has no end, so ``is_alive`` is false only once the end of the process is noted: whether
+    it lives, the lock of the file shows.
     """
 
     token: str

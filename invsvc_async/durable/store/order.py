@@ -220,7 +220,7 @@ async def waiting_of_copy(
     store: Store, things: Sequence[str], through: int
 ) -> list[Entry]:
     """
-    Return the entries of *things* that wait in a restored store, and may have been sent since the copy.
+    Return the entries of *things* that wait in a restored store, perhaps aside, and may have been sent since.
 
     They are those of the copy, with numbers up to *through*; and others that were added in doubt, as their
     intents tell.  Those that are neither may be among these.  The last entries of a thing come first.

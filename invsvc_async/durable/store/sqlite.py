@@ -123,7 +123,7 @@ class SqliteStore:
             JournalError: Another process owns the file; the file is damaged, not of this kind, or of another
                 version; the folder is not writable.
         """
-        # Base URL and credential are checked by those that use the store: ``Facts.check_client``.
+        # Those of batches and outboxes check base URL and credential themselves: ``Facts.check_client``.
         del core, same_mode
         if self._writer is None:
             if self._ending is not None:

@@ -265,9 +265,11 @@ SELECT thing, max(place) FROM {{s}}entries WHERE thing {{any 1 text}} AND {OPEN}
 """
 # A condition: the entries of things that wait in a restored store, and may have been sent since the copy; the
 # last ones come first.  Those up to the number $2 are of the copy.  Others have sends in their intents, if
-# they are in doubt; "sent" may also be a name in a body, so some are found that have none.
+# they are in doubt; "sent" may also be a name in a body, so some are found that have none.  What is aside may
+# have been sent if it waits there for nothing but the one before it.
 TO_DO_OF_COPY: Final = f"""
-e.thing {{any 1 text}} AND e.{OPEN} AND e.{IN_LANE} AND e.state = {State.TO_DO:d}
+e.thing {{any 1 text}} AND e.{OPEN} AND e.state = {State.TO_DO:d}
+    AND (e.{IN_LANE} OR coalesce(e.not_before, 0) <= {{ms}})
     AND (e.seq <= $2 OR e.intent LIKE '%"sent":%') ORDER BY e.place DESC
 """
 

@@ -28,7 +28,7 @@ SELECT nspname, NOT has_schema_privilege(oid, 'USAGE') AS is_hidden FROM pg_name
     WHERE starts_with(nspname, CAST($1 AS text)) ORDER BY nspname
 """
 # Of one base URL, each credential may have a store of its own; with ``same_mode`` it continues another's.
-# The facts ``credential …`` name all that have opened a store.
+# The facts ``credential …`` name all that have opened an outbox.
 OWNERS_OF_SCHEMA: Final = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
