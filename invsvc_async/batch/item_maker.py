@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.durable.entry import Entry, LostEntryError
+from invsvc_async.durable.last_writes import left_unread
 from invsvc_async.durable.records import intent_of, verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.writes.recovery import check_scope
@@ -63,8 +64,9 @@ class ItemMaker:
                 raise
             restored = self._sending.restored
             is_of_copy = restored is not None and entry.seq <= restored.through
+            ended = verdict_of_unfit(entry, error, is_of_copy=is_of_copy)
             with suppress(LostEntryError):
-                await lane.put(verdict_of_unfit(entry, error, is_of_copy=is_of_copy))
+                await lane.put(ended, left_unread(ended))
             self._on_unfit()
             return None
 

@@ -53,6 +53,7 @@ class LaneShare:
         self._signs = signs
         self._earlier_writes = earlier_writes
         self.has_divided: bool = False  # before that, having no lane proves nothing
+        self._has_acquired = False
         self._has_released_all = False  # and none is acquired any more
 
     # --- what may be sent
@@ -144,12 +145,18 @@ class LaneShare:
         for lane in taken:
             lane.on_doubt = self._signs.show_soon
             self._places.forget(lane.number)
-        if taken and await self._may_follow_others(taken):
+        if not taken:
+            return
+        if await self._may_follow_others(taken):
             # What this process has read of earlier writes to those things may be old.
             self._earlier_writes.forget()
+        self._has_acquired = True
 
     async def _may_follow_others(self, taken: Sequence[Lane]) -> bool:
         """Return whether another process may have written to the things in the lanes *taken*."""
+        if self._has_acquired:
+            # This process may have had them before, and have read what was written to their things by then.
+            return True
         if self._leases.living > 1:
             return True
         if not all(lane.has_ended for lane in taken):

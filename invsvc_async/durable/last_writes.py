@@ -23,13 +23,14 @@ from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
-from invsvc_async.reconcile.kinds import WriteKind, kind_of_write
+from invsvc_async.reconcile.kinds import WriteKind, is_created, kind_of_write
 from invsvc_async.reconcile.turn import free_at
 from invsvc_async.writes.things import sound, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
@@ -42,6 +43,18 @@ if TYPE_CHECKING:
 MOST_LARGE = 4096  # bytes: of a larger graph, a stored state has only a digest
 _RECENT = 600.0  # s for which the state of a webhook counts
 _encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def left_unread(entry: Entry) -> Left | None:
+    """
+    Return that *entry*, done without its intent, may have changed its thing; ``None`` if it has not.
+
+    Of a create, nothing is noted either: it replaces nothing.
+    """
+    may_have_effect = entry.verdict not in {verdict.value for verdict in NO_EFFECT}
+    if entry.thing is None or is_created(entry.thing) or not may_have_effect:
+        return None
+    return Left(entry.thing)
 
 
 def left_by(

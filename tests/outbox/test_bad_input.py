@@ -259,6 +259,35 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, place, ca
     assert written(service.ledger.entries, hook) == ["unfit", "late", "later"]
 
 
+async def test_older_write_that_is_retried_before_one_that_no_longer_fits(
+    service, place
+):
+    """What may have been sent has overtaken it, although nothing can settle that."""
+    policy = ReconcilePolicy(
+        settle_after_error=0.1, settle_after_loss=0.2, clock_slack=0.0, clock_band=0.0
+    )
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "409", "apply, then hang")
+    async with (
+        client_of(service, reconcile=policy, timeout=Timeouts(attempt=0.5)) as client,
+        Outbox.open(place, client) as outbox,
+    ):
+        older, newer = await enqueue(outbox, *changes(client, hook, "older", "newer"))
+        async with outbox.dispatching(grace=0.0):
+            await service.arrived("webhooks.update", 2)
+        text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE key = $3"
+        await store_beneath(outbox).rows(text, *TOMORROWS, newer)
+        assert await outbox.retry(older) == [older]
+        async with outbox.dispatching():
+            outcomes = [await verdict_of(outbox, key) for key in (older, newer)]
+    assert [each.verdict for each in outcomes] == [
+        Verdict.NOT_APPLIED,
+        Verdict.UNKNOWN,
+    ]
+    assert outcomes[0].evidence.cause == "overtaken"
+    assert written(service.ledger.effects(), hook) == ["newer"]
+
+
 async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, outbox):
     """They are waited for together: one after the other, all other writes would wait for an hour."""
     waits = []

@@ -17,12 +17,14 @@ from invsvc_async import (
     ConfigurationError,
     JournalError,
     Outbox,
+    ReconcilePolicy,
     Timeouts,
     Verdict,
 )
 from invsvc_async.batch import lane_reader
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.entries import workers_of
+from invsvc_async.batch.notices import BEAT
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import owner_of_lane
 from invsvc_async.durable.entry import Entry, State
@@ -60,6 +62,45 @@ async def test_processes_killed_and_stopped_under_faults():
     assert survived.wrong == []
     assert survived.kills + survived.stops > 0
     assert survived.verdicts.get(Verdict.UNKNOWN, 0) <= 4
+
+
+async def test_lane_that_comes_back_from_another_dispatcher(
+    service, address, queued, monkeypatch
+):
+    """What that one has left in doubt since is waited for, although this one knew of the thing before."""
+    policy = ReconcilePolicy(settle_after_loss=4.0, clock_slack=0.0, clock_band=0.0)
+    async with (
+        client_of(service, reconcile=policy) as client,
+        client_of(service, reconcile=policy) as its,
+        Outbox.open(address, client) as outbox,
+        Outbox.open(address, its) as second,
+        outbox.dispatching(),
+    ):
+        [key] = await enqueue(outbox, client.sheets.save_mapping({"n": "known"}))
+        await verdict_of(outbox, key)
+        first = queued.dispatchers[-1]
+        number = (await outbox_entries(outbox).entry(key)).lane
+        divide = first._share.divide
+        # reaches: a busy one does not look at once which lanes another one has released
+        monkeypatch.setattr(first._share, "divide", not_now)
+        await first.leases.give_up([first.leases.lanes[number]])
+        first._places.forget(number)
+        async with second.dispatching():
+            service.script("sheets.save_mapping", "late 2, then reset")
+            [key] = await enqueue(second, its.sheets.save_mapping({"n": "older"}))
+            assert (await verdict_of(outbox, key)).verdict is Verdict.UNKNOWN
+            assert queued.dispatchers[-1] is not first
+        monkeypatch.setattr(first._share, "divide", divide)
+        await store_beneath(outbox).notify(BEAT)
+        [key] = await enqueue(outbox, client.sheets.save_mapping({"n": "newer"}))
+        assert (await verdict_of(outbox, key)).applied
+        assert queued.dispatchers[-1] is first
+    sent = [each.body["fields"]["n"] for each in service.ledger.effects()]
+    assert sent == ["known", "older", "newer"]
+
+
+async def not_now(**_):
+    """Divide no lanes."""
 
 
 async def test_two_dispatchers_keep_the_order(service, client, outbox, address):
@@ -393,14 +434,23 @@ async def test_owner_that_is_quiet(client, outbox, address, asked_with, is_alive
     assert found.alive is is_alive
 
 
+class Queued(list):
+    """The keys of the writes that were queued, and the dispatcher of each."""
+
+    def __init__(self):
+        super().__init__()
+        self.dispatchers = []
+
+
 @pytest.fixture
 def queued(monkeypatch):
-    """Return a list that gets the key of each write that a dispatcher has read, and queues."""
-    add, keys = Dispatcher._add, []  # reaches: see below
+    """Return a list that gets the key of each write that a dispatcher has read, and queues; and that one."""
+    add, keys = Dispatcher._add, Queued()  # reaches: see below
 
     def noted(dispatcher, item):
         add(dispatcher, item)
         keys.append(item.entry.key)
+        keys.dispatchers.append(dispatcher)
 
     # reaches: nothing tells what a dispatcher has read
     monkeypatch.setattr(Dispatcher, "_add", noted)
