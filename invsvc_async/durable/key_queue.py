@@ -146,10 +146,16 @@ class Queue:
         lane = await self._life.own_lane()
         return await things_in_doubt(self._store, lane.number)
 
-    async def close_line(self, thing: str, options: ClientOptions) -> None:
-        """Close the line of *thing* as long as writes in doubt may have an effect."""
-        lane = await self._life.own_lane()
-        verdicts = await in_doubt_of(self._store, thing, lane.number)
+    async def close_line(
+        self, thing: str, options: ClientOptions, *, is_beside_own: bool
+    ) -> None:
+        """
+        Close the line of *thing* as long as writes in doubt may have an effect.
+
+        *is_beside_own* is whether keyed ones count that this process has.
+        """
+        own = (await self._life.own_lane()).number if is_beside_own else FREED
+        verdicts = await in_doubt_of(self._store, thing, own)
         await self._claims.waits.while_open(self._close_lines(verdicts, options))
 
     async def _close_lines(

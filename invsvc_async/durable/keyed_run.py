@@ -183,6 +183,18 @@ class KeyedRun(msgspec.Struct, eq=False):
         await self.lane.hold()
         self.sent = pack(intent, self.claims.store.commons)
         entry = self.entry(State.SENDING, intent, self.sent)
+        try:
+            await self._store_as_sending(entry)
+        except LostEntryError:
+            self.lose_entry()  # see `settled`
+            raise
+        if self.has_to_wait:
+            raise KeyTakenError(NotNext())
+        self.may_have_arrived = True
+        return self.lane.until
+
+    async def _store_as_sending(self, entry: Entry) -> None:
+        """Store *entry*, of a write that is about to be sent; note whether the run has to wait first."""
         if not self.seq:
             # The claim inserts the entry as being sent if no earlier write to the thing is in the way.
             await self._claim_now(entry)
@@ -194,10 +206,6 @@ class KeyedRun(msgspec.Struct, eq=False):
             # Whether it has come is decided in the store, beside other processes.
             self.is_next = await self.claims.begin(self, entry) is Turn.BEGUN
             self.has_to_wait = not self.is_next
-        if self.has_to_wait:
-            raise KeyTakenError(NotNext())
-        self.may_have_arrived = True
-        return self.lane.until
 
     async def claim(self, entry: Entry) -> Claim:
         """Claim the key as ``Claims.claim`` does, and let the next run for the same thing claim its own."""
@@ -288,6 +296,9 @@ class KeyedRun(msgspec.Struct, eq=False):
         try:
             await self.lane.put(entry, left)
         except LostEntryError:
+            # What the run has got so far would be stored over what the other process has stored, if this one
+            # takes the entry back meanwhile.
+            self.lose_entry()
             raise
         except asyncio.CancelledError:
             # It is about to be stored: what the run has got so far must not be stored over it.

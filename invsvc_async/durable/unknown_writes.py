@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.durable.entry import VerdictAt
+from invsvc_async.durable.entry import State
 from invsvc_async.durable.last_writes import close_line
 from invsvc_async.durable.store.facts import now_of
+from invsvc_async.durable.store.lanes import owner_of
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.history import Reading
 from invsvc_async.writes.state_reads import StateReader
@@ -23,13 +24,26 @@ from invsvc_async.writes.state_reads import StateReader
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.entry import Entry, VerdictAt
     from invsvc_async.durable.store.opening import Store
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.client_core import ClientOptions
 
 
 _MOST: Final = 10_000  # verdicts that are remembered
+
+
+class _Seen(NamedTuple):
+    """An entry as it was seen, by its number: done at a time; or without a verdict, with an *intent*."""
+
+    seq: int
+    done_at: int | None
+    intent: int = 0  # its hash, since the text may be long
+
+
+def _seen_as(entry: Entry) -> _Seen:
+    intent = 0 if entry.done_at is not None else hash(entry.intent)
+    return _Seen(entry.seq, entry.done_at, intent)
 
 
 class UnknownWrites:
@@ -41,11 +55,19 @@ class UnknownWrites:
         self._store = store
         self._intent_in = intent_in
         # Until when it has to be waited for here (local s); -inf once the client has closed its line.
-        self._until: OrderedDict[VerdictAt, float] = OrderedDict()
+        self._until: OrderedDict[_Seen, float] = OrderedDict()
 
     def fresh(self, verdicts: Iterable[VerdictAt], now: float) -> list[int]:
-        """Return the numbers of the entries that ``close_lines`` has to do with, *now* (local s)."""
-        return [each.seq for each in verdicts if self._until.get(each, inf) > now]
+        """
+        Return the numbers of the entries that ``close_lines`` has to do with, *now* (local s).
+
+        Of one without a verdict, only the entry tells whether it was sent again since.
+        """
+        return [
+            each.seq
+            for each in verdicts
+            if each.done_at is None or self._until.get(_Seen(*each), inf) > now
+        ]
 
     async def close_lines(
         self,
@@ -55,7 +77,7 @@ class UnknownWrites:
         since: float = inf,
     ) -> None:
         """
-        Close the lines of the things of *entries*, UNKNOWN ones, as long as these may still be applied.
+        Close the lines of the things of *entries*, which are in doubt, as long as these may still be applied.
 
         Nothing of them was sent after the local time *since*. Those that this version cannot read are waited
         for, together; if the wait is cancelled, the next call waits for the rest of it.
@@ -64,10 +86,10 @@ class UnknownWrites:
         first_seen = min(clock.now(), since)
         until = -inf
         for entry in entries:
-            verdict = VerdictAt(entry.seq, entry.done_at)
-            if verdict not in self._until:
-                self._note(verdict, await self._wait_for(entry, options, first_seen))
-            until = max(until, self._until[verdict])
+            seen = _seen_as(entry)
+            if seen not in self._until:
+                self._note(seen, await self._wait_for(entry, options, first_seen))
+            until = max(until, self._until[seen])
         if until > clock.now():
             await clock.sleep(until - clock.now())
 
@@ -111,8 +133,8 @@ class UnknownWrites:
         now = await now_of(self._store)
         return max(now - entry.done_at / 1000, 0.0)
 
-    def _note(self, verdict: VerdictAt, until: float) -> None:
-        self._until[verdict] = until
+    def _note(self, seen: _Seen, until: float) -> None:
+        self._until[seen] = until
         if len(self._until) > _MOST:
             self._until.popitem(last=False)
 
@@ -126,7 +148,17 @@ class UnknownWrites:
             return
         intent = await self._intent_in(entry)
         shown = await _shown_clock(intent, options)
-        close_line(options.core, entry.thing, intent, *shown, since=since)
+        gone = await self._is_sender_gone(entry)
+        close_line(
+            options.core, entry.thing, intent, *shown, since=since, sender_gone=gone
+        )
+
+    async def _is_sender_gone(self, entry: Entry) -> bool:
+        """Return whether the process that sent *entry* sends nothing more; one that is only silent may."""
+        if entry.state is State.DONE or not self._store.is_shared:
+            return True
+        owner = await owner_of(self._store, entry.lane)
+        return owner is None or owner.sign is None
 
 
 async def _shown_clock(intent: Intent, options: ClientOptions) -> tuple[Reading, ...]:

@@ -191,9 +191,8 @@ class Driver(Generic[T]):
         if self._key_order is not None:
             # The keyed runs that have started before have to end first.
             await self._wait_for_others(self._key_order.until_keys_ended())
-            looking = writes.open_writes.lines_in_doubt.get(self._key_order.thing)
-            if looking is not None:  # hardly ever
-                await self._before_start(self._close_line_in_doubt(looking))
+        if writes.open_writes.lines_in_doubt:  # hardly ever
+            await self._before_start(self._close_line_in_doubt())
         thing = find_thing(run)
         if not thing.enter(self):  # another write runs, or has closed the line
             # The write *own* may have closed the line itself.
@@ -207,12 +206,18 @@ class Driver(Generic[T]):
             self._shelve()
             raise
 
-    async def _close_line_in_doubt(self, looking: asyncio.Lock) -> None:
+    async def _close_line_in_doubt(self) -> None:
         """Close the line as long as writes there, in doubt in the journal, may have an effect."""
-        assert self._key_order is not None
+        spec = self.run.spec
+        line = line_of(self.core, spec.request, spec.tag)
+        looking = self.core.writes.open_writes.lines_in_doubt.get(line or "")
+        if line is None or looking is None:
+            return
         keys = keys_of(self.core.writes.journal)
+        # A run of a key has waited for those of this process already.
+        is_beside_own = self._key_order is not None
         async with looking:
-            await keys.queue.close_line(self._key_order.thing, self.run.spec.options)
+            await keys.queue.close_line(line, spec.options, is_beside_own=is_beside_own)
 
     async def _before_start(self, closing: Awaitable[None]) -> None:
         """Await *closing*, which closes lines. If that fails, nothing of the write has happened."""

@@ -375,7 +375,8 @@ def use_known_verdict(run: WriteRun[T], ended_before: Outcome[Any] | None) -> No
     ======================================  ======================================================
     the verdict                             is used
     ======================================  ======================================================
-    APPLIED, REFUSED, SUPERSEDED            always
+    APPLIED, SUPERSEDED                     always
+    REFUSED                                 unless another process has sent the write since
     NOT_APPLIED, since this run was asked   yes: whoever has heard it may have made the write again
     for, of a run that was allowed to send
     NOT_APPLIED, of a run that only reads   no: that run left the send to this one
@@ -388,7 +389,7 @@ def use_known_verdict(run: WriteRun[T], ended_before: Outcome[Any] | None) -> No
     ended = run.core.writes.ended.get(run.record.intent.identity)
     if ended is None:
         return
-    if ended.verdict in _CERTAIN:
+    if _is_certain(ended, run.record.intent):
         run.keep(ended)
         # open still, if nobody got the verdict: see `Driver.leave_unheard`
         run.core.writes.forget(run.record.intent.identity)
@@ -397,6 +398,17 @@ def use_known_verdict(run: WriteRun[T], ended_before: Outcome[Any] | None) -> No
     may_be_made_again = has_ended_since and not _only_read(ended)
     if ended.verdict is Verdict.NOT_APPLIED and may_be_made_again:
         run.keep(ended)
+
+
+def _is_certain(ended: Outcome[Any], intent: Intent) -> bool:
+    """
+    Return whether the verdict of *ended* stays true of the write, of which *intent* is known, too.
+
+    That of the effect does.  A refusal is the answer to the last send: *intent* may have a later one.
+    """
+    if ended.verdict is Verdict.REFUSED:
+        return not _is_older(ended.intent, intent)
+    return ended.verdict in _CERTAIN
 
 
 def _only_read(ended: Outcome[Any]) -> bool:
@@ -420,7 +432,7 @@ def leave_untouched(run: WriteRun[T]) -> None:
     writes = run.core.writes
     left_open = writes.open_writes.opened(intent.identity)
     ended = writes.ended.get(intent.identity)
-    if ended is not None and ended.verdict in _CERTAIN:
+    if ended is not None and _is_certain(ended, intent):
         return  # nothing of it is open, even if the journal has yet to learn that
     if left_open is None and ended is not None and not _is_older(ended.intent, intent):
         return  # another run has settled it meanwhile

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from invsvc_async import JournalError, Verdict
+from invsvc_async import JournalError, ReconcilePolicy, Timeouts, Verdict
 from invsvc_async.durable import journal, key_claims, run_ends
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.keyed_run import KeyedRun
+from invsvc_async.durable.run_ends import RunEnds
 from invsvc_async.durable.store import claims as in_store
 from invsvc_async.durable.store.claims import Abandoned, Held, Taken, release
 from invsvc_async.durable.store.conditions import ENDED, FREED, WaitsFor
@@ -1038,3 +1039,39 @@ async def test_key_that_runs_again_while_its_cancelled_claim_is_answered(
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
     names = [each.body["name"] for each in service.ledger.effects("journeys.update")]
     assert names == ["zero", "A", "B"]
+
+
+async def test_refusal_that_a_process_remembers_of_before_it_lost_the_key(
+    service, shared, monkeypatch
+):
+    """What another process has sent since is settled, although the refusal was definite, and not stored over."""
+    stored = []
+    end_run = RunEnds.end_run
+
+    def noted(ends, name, lane, entry=None, *given, **how):
+        stored.append(None if entry is None else entry.state)
+        end_run(ends, name, lane, entry, *given, **how)
+
+    # reaches: what is stored late might be stored over what the other process has stored
+    monkeypatch.setattr(RunEnds, "end_run", noted)
+    policy = ReconcilePolicy(
+        settle_after_error=0.2, settle_after_loss=1.0, clock_slack=0.0, clock_band=0.0
+    )
+    settings = {"timeout": Timeouts(attempt=15.0), "reconcile": policy}
+    async with asyncio.timeout(60), two(service, shared, **settings) as (one, other):
+        for client in (one, other):
+            await client.journeys.get("jrn_1")
+        service.script("journeys.update", "reset", "422", "apply, then hang")
+        before = service.arrivals("journeys.update")
+        with gate(service, "journeys.update", first=2) as held:
+            running = asyncio.create_task(rename(one, "A", "k").outcome())
+            await until(lambda: held.held)
+            [name] = runs_of(one)
+            await move(one, await claims_of(one).look(name), ENDED)
+            beside = asyncio.create_task(rename(other, "A", "k").outcome())
+            await service.arrived("journeys.update", before + 3)
+            await cancel(beside)
+        outcome = await running
+    assert outcome.verdict is Verdict.APPLIED, outcome.explain()
+    assert len(service.ledger.effects("journeys.update")) == 1
+    assert State.TO_DO not in stored

@@ -185,6 +185,22 @@ async def test_write_that_may_still_land_under_a_key(service, address):
     assert applied(service, "journeys.update", "name") == ["first", "second"]
 
 
+async def test_key_after_a_write_without_one_that_may_still_land(service, address):
+    """A key, in the next process, waits until the write without one can no longer take effect."""
+    journey = service.seed_journey(name="old").id
+    async with opened(service, address) as client:
+        await client.journeys.get(journey)
+        service.script("journeys.update", f"late {LATE}, then reset")
+        await cut_off(service, renaming(client, journey, "first"))
+    outcome = await by_another(
+        service,
+        address,
+        lambda client: renaming(client, journey, "second").keyed("k"),
+    )
+    assert outcome.applied
+    assert applied(service, "journeys.update", "name") == ["first", "second"]
+
+
 async def test_create_that_may_still_land_under_a_key(service, address):
     """A create without a key, of the same URL, does not take the webhook of the key for its own."""
 
