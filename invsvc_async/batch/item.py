@@ -17,7 +17,7 @@ from invsvc_async.durable.intents import (
     was_seen_undone,
     without_effect,
 )
-from invsvc_async.durable.last_writes import claim_by, left_by
+from invsvc_async.durable.last_writes import claim_by, left_by, take_claims_on
 from invsvc_async.durable.records import (
     VerdictRecord,
     encoded,
@@ -33,6 +33,7 @@ from invsvc_async.writes.new_secret import hand_over
 
 if TYPE_CHECKING:
     from asyncio import Future
+    from collections.abc import Collection
 
     from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.restored import Restored
@@ -207,6 +208,11 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         if self.keeps_outcome:  # it is in no result
             return attrs.evolve(outcome, secret="lost")
         return outcome
+
+    async def take_claims_on(self, listed: Collection[str]) -> None:
+        """Note which creates of the batch or outbox made the webhooks with the ids *listed*."""
+        store = self.lane.leases.store
+        await take_claims_on(self.engine.sending.core.writes, store, listed)
 
     def _put_back(self, outcome: AnyOutcome) -> None:
         """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""

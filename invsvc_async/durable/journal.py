@@ -23,6 +23,7 @@ from invsvc_async.durable.entry import LostEntryError, State
 from invsvc_async.durable.intents import in_doubt, pack
 from invsvc_async.durable.journal_life import JournalLife
 from invsvc_async.durable.keys import Keys
+from invsvc_async.durable.last_writes import take_claims_on
 from invsvc_async.durable.left_writes import LeftWrites
 from invsvc_async.durable.own_lane import credential_of
 from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcome_of
@@ -36,7 +37,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.writes.line_names import replaced_by
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
     from invsvc_async.durable.resolve import Resolution
@@ -254,6 +255,13 @@ class ClientJournal:
                 started.key,
                 error,
             )
+
+    async def take_claims_on(self, listed: Collection[str]) -> None:
+        """Note which creates of the journal made the webhooks with the ids *listed*."""
+        await self.life.open()
+        core = self.life.core
+        assert core is not None
+        await take_claims_on(core.writes, self._store, listed)
 
     async def resolve(self, intent: Intent, finding: Resolution) -> AnyOutcome:
         """

@@ -19,7 +19,7 @@ from invsvc_async.durable.done_at import done_at
 from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.last_writes import claim_by, left_by
+from invsvc_async.durable.last_writes import claim_by, left_by, take_claims_on
 from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.store.claims import Claimed, Seen
 from invsvc_async.durable.store.conditions import WaitsFor
@@ -29,6 +29,8 @@ from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.writes.line_names import thing_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from invsvc_async.durable.key_claims import Claims
     from invsvc_async.durable.key_starts import KeyStart
     from invsvc_async.durable.leases import Lane
@@ -314,6 +316,10 @@ class KeyedRun(msgspec.Struct, eq=False):
         self.outcome = outcome
         self.lane.leases.done += 1
         self.claims.waits.notify(self.lane.number)
+
+    async def take_claims_on(self, listed: Collection[str]) -> None:
+        """Note which creates of the journal made the webhooks with the ids *listed*."""
+        await take_claims_on(self.options.core.writes, self.claims.store, listed)
 
     def _end_with(self, entry: Entry, left: Left | None) -> None:
         """End the run, before the next run of the key; store *entry*, its verdict, until that succeeds."""

@@ -16,7 +16,7 @@ from invsvc_async.codec import envelope
 from invsvc_async.codec.exact_json import MEMBERS, Wire, salvage
 from invsvc_async.durable.entry import ANSWERED, unreadable
 from invsvc_async.durable.records import is_answered
-from invsvc_async.durable.store.states import Left, webhooks_made_for
+from invsvc_async.durable.store.states import Left, claims_among, webhooks_made_for
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.differences import LEFT_OUT, digest_of
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
@@ -25,6 +25,9 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.kinds import WriteKind, is_created, kind_of_write
 from invsvc_async.reconcile.turn import free_at
+from invsvc_async.writes.answers import field_of
+from invsvc_async.writes.line_names import kind_of_create
+from invsvc_async.writes.new_intent import request_of
 from invsvc_async.writes.things import sound, version_of
 
 if TYPE_CHECKING:
@@ -94,20 +97,43 @@ def left_by(
 def claim_by(outcome: AnyOutcome) -> str | None:
     """Return which webhook the untagged create with *outcome* made, as stores note it; ``None``: none."""
     intent = outcome.started_as
-    thing = outcome.value
-    made = thing.get("id") if isinstance(thing, dict) else getattr(thing, "id", None)
-    creates = kind_of_write(BY_NAME[intent.operation]).creates
-    if outcome.verdict is not Verdict.APPLIED:
+    made = field_of(outcome.value, "id")
+    if outcome.verdict is not Verdict.APPLIED or not isinstance(made, str):
         return None
-    if not creates or is_unique(intent.tag):
+    kind = _kind_created_by(intent)
+    if kind is None or is_unique(intent.tag):
         return None
-    if not isinstance(made, str):
+    if _shows_another(kind, outcome):
         return None
-    # PostgreSQL would refuse all that is stored with a null character.
-    made = made.replace("\0", "\ufffd")
+    made = _storable(made)
     if is_answered(outcome):
         return ANSWERED + made
     return made
+
+
+def _kind_created_by(intent: Intent) -> WriteKind | None:
+    """Return the kind of the create of *intent*, by a method or raw; ``None`` if it is no create."""
+    operation = BY_NAME[intent.operation]
+    if not operation.listed:
+        return kind_of_create(request_of(intent))
+    kind = kind_of_write(operation)
+    return kind if kind.creates else None
+
+
+def _shows_another(kind: WriteKind, outcome: AnyOutcome) -> bool:
+    """Return whether the value of a raw create may be another's, by its URL: no answer to one is checked."""
+    intent = outcome.started_as
+    if BY_NAME[intent.operation].listed:
+        return False
+    shown = field_of(outcome.value, str(kind.found_by))
+    if not isinstance(shown, str):
+        return False
+    return kind.alike({str(kind.found_by): shown}) != kind.alike(intent.body)
+
+
+def _storable(made: str) -> str:
+    """Return the id *made* as it is stored: PostgreSQL would refuse a null character."""
+    return made.replace("\0", "\ufffd")
 
 
 def _kept(kind: WriteKind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
@@ -222,7 +248,28 @@ async def take_claims(
     things: Sequence[str],
 ) -> None:
     """Note the webhooks that untagged creates of the URLs *things* made, and how certain each claim is."""
-    for claim, key in await webhooks_made_for(store, things):
+    _note_claims(writes, await webhooks_made_for(store, things))
+
+
+async def take_claims_on(
+    writes: WriteRegister,
+    store: Store,
+    listed: Iterable[str],
+) -> None:
+    """
+    Note which untagged creates made webhooks of those with the ids *listed*, as :func:`take_claims`.
+
+    Such a webhook may have been made for any URL: somebody may have edited that since.  So this is asked when
+    a list is judged.  *listed* are of one list, so they are few.
+    """
+    stored = [*map(_storable, listed)]
+    claims = [*stored, *(ANSWERED + each for each in stored)]
+    _note_claims(writes, await claims_among(store, claims))
+
+
+def _note_claims(writes: WriteRegister, claims: Iterable[tuple[str, str]]) -> None:
+    """Note in *writes* the *claims* of a store, each with the key of its create."""
+    for claim, key in claims:
         writes.claim(
             claim.removeprefix(ANSWERED), key, is_certain=claim.startswith(ANSWERED)
         )

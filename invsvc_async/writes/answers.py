@@ -7,7 +7,8 @@ Nothing that an answer may contain keeps the attempt from being recorded: the re
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Generic, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -22,12 +23,14 @@ from invsvc_async.models.common import once
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, End, ErrorFacts, Send
 from invsvc_async.transport.client_core import stamp_of
+from invsvc_async.writes.line_names import creates, kind_of_create
 from invsvc_async.writes.things import milliseconds
 from invsvc_async.writes.values import of_another, value_of_answer
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
+    from invsvc_async.reconcile.kinds import WriteKind
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.run_record import RunRecord
     from invsvc_async.writes.spec import WriteSpec
@@ -166,23 +169,42 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
 
     def _check_own(self, made: object, envelope: Envelope) -> None:
         """Raise ``UnreadableResponseError`` if what the answer to a create shows is another's, by its URL."""
-        spec = self.spec
-        name = spec.kind.found_by or ""
-        normal = spec.kind.normal
-        shown = getattr(made, name, None)
-        wanted = spec.request.body[name]
-        if not isinstance(shown, str) or shown == wanted:
-            return
-        if normal(shown) == normal(wanted):
-            return
-        # Only the answer to the create has the secret.
-        lacks_secret = spec.kind.has_secret and getattr(made, "secret", None) is None
-        made_id = getattr(made, "id", "")
-        if lacks_secret or self._is_anothers(made_id):
-            raise of_another(envelope, made_id or None)
+        if self._shows_another(self.spec.kind, made):
+            raise of_another(envelope, field_of(made, "id"))
 
-    def _is_anothers(self, made_id: str) -> bool:
+    def _shows_another(self, kind: WriteKind, made: object) -> bool:
+        """Return whether *made*, in the answer to a create of *kind*, is another's, by its URL."""
+        name = kind.found_by or ""
+        shown = field_of(made, name)
+        wanted = field_of(self.spec.request.body, name)
+        if not isinstance(shown, str) or shown == wanted:
+            return False
+        if isinstance(wanted, str) and kind.normal(shown) == kind.normal(wanted):
+            return False
+        # Only the answer to the create has the secret.
+        lacks_secret = kind.has_secret and field_of(made, "secret") is None
+        return lacks_secret or self._is_anothers(field_of(made, "id"))
+
+    def made_id(self) -> str | None:
+        """
+        Return the id of the thing that the answer to a create shows; ``None`` if no answer shows one.
+
+        The answer to a raw create was not checked when it was read: it may show another's thing.
+        """
+        made = self.value
+        made_id = field_of(made, "id")
+        if not isinstance(made_id, str):
+            return None
+        kind = kind_of_create(self.spec.request)
+        is_raw = kind is not self.spec.kind
+        if kind is not None and is_raw and self._shows_another(kind, made):
+            return None
+        return made_id
+
+    def _is_anothers(self, made_id: object) -> bool:
         """Return whether the thing *made_id* was surely made by another write."""
+        if not isinstance(made_id, str):
+            return False
         claim = self.spec.options.core.writes.claims.get(made_id)
         if claim is None:
             return False
@@ -206,7 +228,7 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
         spec = self.spec
         kind = spec.kind
         shown = spec.options.core.writes.shown
-        if kind.creates:
+        if creates(spec.request):
             if not is_unique(spec.tag):
                 self._learn_created(line)
             return
@@ -229,10 +251,12 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
 
     def _learn_created(self, line: str) -> None:
         """Keep the id that the answer gave to a create without a tag, for the creates that follow."""
-        at = getattr(self.value, "created_at", None)
-        created_at = None if at is None else milliseconds(at)
-        shown = self.spec.options.core.writes.shown
-        shown.learn_created(line, getattr(self.value, "id", ""), created_at)
+        made_id = self.made_id()
+        if made_id is None:
+            return
+        at = field_of(self.value, "created_at")
+        created_at = milliseconds(at) if isinstance(at, datetime) else at
+        self.spec.options.core.writes.shown.learn_created(line, made_id, created_at)
 
     def _shows_state(self) -> bool:
         """Return whether the answer shows the whole state of the thing. It may show a part of a webhook."""
@@ -244,6 +268,13 @@ class Answers(msgspec.Struct, Generic[T], eq=False):
         return None not in [
             getattr(self.value, name, None) for name in kind.thing.always
         ]
+
+
+def field_of(shown: object, name: str) -> Any:  # Any: of each field its own
+    """Return the field *name* of a model, or of wire data; ``None`` if it is not there."""
+    if isinstance(shown, dict):
+        return shown.get(name)
+    return getattr(shown, name, None)
 
 
 def _unread(

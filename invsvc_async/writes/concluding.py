@@ -34,7 +34,7 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
     End *run* with the verdict *done*: store it, and note it for later writes. The run has ended then.
 
     1. The value is found, if no answer had it: that may need a read.
-    2. What a create made is claimed, so that no other write takes it for its own.
+    2. What a create made, by a method or raw, is claimed, so that no other write takes it for its own.
     3. A secret is passed on, because the outcome tells who has it.
     4. A state of the thing that was seen before the write is forgotten: it is not what the write left.
     5. The verdict is stored, before a newer write to the thing can be sent.
@@ -51,7 +51,7 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
         found: T | None = value
     else:
         done, found = await result.with_value(done, partial(look, run))
-    if kind.creates and done.verdict is _APPLIED:
+    if run.place.is_create and done.verdict is _APPLIED:
         result.claim(done)
     if kind.has_secret:
         await result.pass_secret_on(done)

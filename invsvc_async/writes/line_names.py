@@ -51,7 +51,7 @@ def line_of(
     with a unique tag has a line of its own.
     """
     path = _path_of(request)
-    kind = _kind_of_create(request)
+    kind = kind_of_create(request)
     if kind is not None:
         if is_unique(tag):
             return f"tag {tag}"
@@ -82,7 +82,7 @@ def thing_of(
 
 def creates(request: Request) -> bool:
     """Return whether *request* creates a thing that may be taken for another, so that none is replaced."""
-    return _kind_of_create(request) is not None
+    return kind_of_create(request) is not None
 
 
 def replaces(intent: Intent) -> bool:
@@ -98,8 +98,8 @@ def replaced_by(core: ClientCore, intent: Intent) -> str | None:
     return line_of(core, request, intent.tag)
 
 
-def _kind_of_create(request: Request) -> WriteKind | None:
-    """Return the kind of a create, raw or not; ``None`` if *request* is none."""
+def kind_of_create(request: Request) -> WriteKind | None:
+    """Return the kind of a create, by a method or raw; ``None`` if *request* is none."""
     if _method_of(request) != "POST":
         return None
     return _CREATES.get(_path_of(request))

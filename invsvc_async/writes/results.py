@@ -127,11 +127,11 @@ class WriteResult(msgspec.Struct, Generic[T], eq=False):
         """
         others = done.evidence.duplicates or ()
         found = [done.value, *others]
-        answered = getattr(self.answers.value, "id", None)
+        answered = self.answers.made_id()
         writes = self.spec.options.core.writes
         identity = self.record.intent.identity
         tagged = is_unique(self.spec.tag)
-        if isinstance(answered, str):
+        if answered is not None:
             writes.claims.claim(
                 answered, identity, is_certain=True, has_unique_tag=tagged
             )

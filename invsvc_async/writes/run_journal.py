@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Collection
 
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -60,6 +60,19 @@ class RunJournal:
             return
         if self._writes.open_writes.leave_journal(intent.identity):
             of_client.shelved(intent, sent=False)
+
+    async def take_claims_on(self, listed: Collection[str]) -> None:
+        """
+        Learn which creates made the webhooks with the ids *listed*, as the journal has that.
+
+        One of the user's own does not have it: the protocol of journals has no such question.
+
+        Raises:
+            JournalError: The journal cannot be used.
+        """
+        take = getattr(self._journal, "take_claims_on", None)
+        if take is not None:
+            await take(listed)
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Note how far the run got, which was interrupted."""

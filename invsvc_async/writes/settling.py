@@ -30,9 +30,7 @@ async def look_while_it_hangs(
     name: str,
 ) -> tuple[Reading, Wire | Raw]:
     """Read the state while the request of *run* hangs, which *known* has as lost. Return its JSON, too."""
-    looks = StateReader(
-        run.spec.options, known.intent, run.current_intent, own=run.spec.reader
-    )
+    looks = _reader_of(run, known)
     reading = await looks.look(name, lane="settle")
     return _with_steadiness(run, known, reading), looks.shown
 
@@ -45,9 +43,7 @@ async def look(run: WriteRun[T], name: str) -> Reading:
     is a part of the call; one before the first send has half of the call's time.
     """
     known = run.record.known()
-    looks = StateReader(
-        run.spec.options, known.intent, run.current_intent, own=run.spec.reader
-    )
+    looks = _reader_of(run, known)
     if known.in_doubt:
         reading = await looks.look(name, lane="settle")
     elif known.attempts:
@@ -63,6 +59,17 @@ async def look(run: WriteRun[T], name: str) -> Reading:
             "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
         )
     return _with_steadiness(run, known, reading)
+
+
+def _reader_of(run: WriteRun[T], known: Known) -> StateReader:
+    """Return what reads the state for *run*.  Only what settles has to know who made what is listed."""
+    return StateReader(
+        run.spec.options,
+        known.intent,
+        run.current_intent,
+        own=run.spec.reader,
+        journal=run.journal if known.in_doubt else None,
+    )
 
 
 def _with_steadiness(

@@ -11,8 +11,9 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec.envelope import Envelope, is_cut
+from invsvc_async.codec.exact_json import is_object
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.errors import InvsvcError, ServiceError
+from invsvc_async.errors import InvsvcError, JournalError, ServiceError
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.history import FINDINGS, CannotTell, ErrorFacts, Reading
 from invsvc_async.reconcile.kinds import WriteKind, kind_of_write
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Finding
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.transport import Exchange
+    from invsvc_async.writes.run_journal import RunJournal
 
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -47,7 +49,8 @@ class StateReader:
     Reads of the state of the thing of *intent*.
 
     *now* returns the latest revision of the intent, for the user-supplied reader *own*. ``shown`` is the JSON
-    of the thing that was read last.
+    of the thing that was read last.  *journal* tells which writes made what a list shows, of other processes,
+    too; without it, this client's memory does.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class StateReader:
         now: Callable[[], Intent],
         *,
         own: AnyReader | None,
+        journal: RunJournal | None = None,
     ) -> None:
         self._view = view.for_call(_FRESH)
         self._core = view.core
@@ -65,6 +69,7 @@ class StateReader:
         self._intent = intent
         self._now = now
         self._own = own
+        self._journal = journal
         self.shown: Wire | Raw = None
 
     async def look(self, name: str, *, lane: Lane) -> Reading:
@@ -80,9 +85,8 @@ class StateReader:
                 team=team,
             )
             fetch = partial(self._fetch, request, lane=lane)
-            return self._with_claims(
-                await self._writes.listings.share((name, team, lane), fetch)
-            )
+            listing = await self._writes.listings.share((name, team, lane), fetch)
+            return await self._with_claims(listing)
         return await self._fetch(
             Request(
                 operation=operation,
@@ -225,8 +229,34 @@ class StateReader:
         if request.path:
             self._learn(request, exchange, envelope.raw, envelope.stamp)
 
-    def _with_claims(self, reading: Reading) -> Reading:
-        """Return *reading* with the items of other intents, which may share the list."""
+    async def _with_claims(self, reading: Reading) -> Reading:
+        """
+        Return *reading* with the items of other intents, which may share the list.
+
+        If the journal cannot be asked for them, the read has failed: one could be taken for this write's.
+        """
+        try:
+            await self._take_claims_on(reading)
+        except JournalError as error:
+            log.warning("%s: %s", self._intent.operation, error)
+            return Reading(
+                started=reading.started,
+                ended=self._clock.now(),
+                error=facts_of(error),
+            )
+        return self._with_known_claims(reading)
+
+    async def _take_claims_on(self, reading: Reading) -> None:
+        """Learn from the journal which writes made what *reading* lists, unless this client knows."""
+        if self._journal is None:
+            return
+        known = self._writes.claims
+        listed = [each for each in _ids_in(reading) if each not in known]
+        if listed:
+            await self._journal.take_claims_on(listed)
+
+    def _with_known_claims(self, reading: Reading) -> Reading:
+        """Return *reading* with the items that were made by other writes, as this client knows."""
         own_line = line_of_alike(self._kind, self._intent.body)
         certain = set[str]()
         guessed = set[str]()
@@ -335,6 +365,14 @@ class StateReader:
             own_envelope=True,
             seen=seen,
         )
+
+
+def _ids_in(reading: Reading) -> list[str]:
+    """Return the ids of the items that *reading* lists, if it shows a list."""
+    if not isinstance(reading.seen, list):
+        return []
+    items = filter(is_object, reading.seen)
+    return [each["id"] for each in items if isinstance(each.get("id"), str)]
 
 
 async def _no_reader(client: object, intent: Intent) -> CannotTell:  # noqa: ARG001 - the signature of readers

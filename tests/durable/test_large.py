@@ -12,11 +12,12 @@ from invsvc_async.batch.reports.not_applied import failed_writes
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable import entries as module
 from invsvc_async.durable.entries import reopen_all
-from invsvc_async.durable.last_writes import take_claims
+from invsvc_async.durable.last_writes import take_claims, take_claims_on
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
 from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.order import in_flight_of, unknown_of
+from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import KINDS, numbers, opened, store_of
@@ -98,6 +99,20 @@ async def test_look_by_an_index(store, entries, index, look):
     assert index in plan
     assert "Seq Scan" not in plan
     assert "SCAN e" not in plan.replace("SCAN entries_", "")
+
+
+async def test_look_for_claims_by_webhooks(store):
+    """It reads the entries that have a claim, and no others; in PostgreSQL, once the table is analysed."""
+    register = WriteRegister(is_of_one_mode=True)
+    await store.rows("UPDATE {s}entries SET claim = '=wh_' || seq WHERE seq % 1000 = 7")
+    if store.is_shared:
+        await store.rows("ANALYZE {s}entries")
+    plan = await plans(
+        store, lambda: take_claims_on(register, store, ["wh_7", "wh_8", "wh_1007"])
+    )
+    assert "claimed" in plan
+    assert "Seq Scan" not in plan
+    assert register.claims.keys() == {"wh_7", "wh_1007"}
 
 
 async def test_failed_writes_to_many_things(store, entries):

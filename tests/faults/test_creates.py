@@ -22,6 +22,7 @@ from invsvc_async import (
 from invsvc_async.simulator.calls import Call
 from invsvc_async.simulator.state import Shelf
 from tests.faults.conftest import SHORT, client_of
+from tests.support.waiting import cancel
 
 pytestmark = pytest.mark.every_python
 
@@ -500,3 +501,56 @@ async def test_secret_that_is_not_text(tmp_path, key):
             )
             outcome = await (write.keyed(key) if key else write).outcome()
     assert (outcome.verdict, got) == (Verdict.APPLIED, [])
+
+
+async def test_raw_create_is_a_stranger_to_the_next_one(service, client):
+    """The answer to a raw create gave the id to that one, so the create of a method did not make it."""
+    await client.webhooks.list(limit=100)
+    body = {"url": URL, "events": ["invoice.created"]}
+    made = await client.write("POST", "/webhooks", json=body)
+    service.script("webhooks.create", "reset", "pass")
+    outcome = await create(client, tag=False).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED, outcome.explain()
+    assert [entry.target for entry in effects(service)] == [
+        made["id"],
+        outcome.value.id,
+    ]
+
+
+async def test_raw_create_is_a_stranger_to_an_intent_that_another_client_settles(
+    service, client
+):
+    """The intent of the create has it, for a client that knows of no claim."""
+    await client.webhooks.list(limit=100)
+    body = {"url": URL, "events": ["invoice.created"]}
+    await client.write("POST", "/webhooks", json=body)
+    service.script("webhooks.create", "hang")
+    running = asyncio.create_task(create(client, tag=False).outcome())
+    await service.arrived("webhooks.create", 2)
+    await cancel(running)
+    [intent] = client.unsettled
+    async with client_of(service) as other:
+        outcome = await other.settle(intent)
+
+    assert outcome.verdict is Verdict.NOT_APPLIED, outcome.explain()
+    assert len(effects(service)) == 1
+
+
+async def test_raw_create_is_not_the_effect_of_an_earlier_one(service, client):
+    """What the answer to a raw create shows is claimed: a create that was in doubt before it made another."""
+    await client.webhooks.list(limit=100)
+    service.script("webhooks.create", "hang", "pass")
+    first = create(client, tag=False)
+    running = asyncio.create_task(first.outcome())
+    await service.arrived("webhooks.create", 1)
+    await cancel(running)
+    body = {"url": URL, "events": ["invoice.created"]}
+    made = await client.write("POST", "/webhooks", json=body)
+    outcome = await first.outcome()
+
+    assert outcome.verdict is Verdict.APPLIED, outcome.explain()
+    assert [entry.target for entry in effects(service)] == [
+        made["id"],
+        outcome.value.id,
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -12,6 +13,7 @@ from aiohttp.test_utils import TestServer
 from invsvc_async import UnreadableResponseError, Verdict
 from invsvc_async.api.operations import TABLE
 from tests.faults.conftest import client_of
+from tests.support.waiting import cancel
 
 pytestmark = pytest.mark.every_python
 
@@ -20,7 +22,7 @@ SETTLED = [row.name for row in TABLE if row.reader is not None]
 
 
 @asynccontextmanager
-async def client_behind(service, answer):
+async def client_behind(service, answer, **settings):
     """
     Yield a client behind a proxy.
 
@@ -58,7 +60,7 @@ async def client_behind(service, answer):
     async with (
         TestServer(app) as server,
         aiohttp.ClientSession() as session,
-        client_of(service, base_url=str(server.make_url("/v2"))) as client,
+        client_of(service, base_url=str(server.make_url("/v2")), **settings) as client,
     ):
         yield client
 
@@ -203,3 +205,37 @@ async def test_create_that_gets_the_answer_to_the_create_before(service):
     ]
     assert (outcome.verdict, outcome.attempts, len(effects)) == (Verdict.APPLIED, 2, 2)
     assert [first.id, outcome.value.id] == [entry.target for entry in effects]
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+async def test_raw_create_that_is_answered_with_the_webhook_of_another(
+    service, tmp_path, is_keyed
+):
+    """It has not made that webhook, whose create is in doubt: that one is not sent again."""
+    mixed = []
+
+    async def answer(method, ask):
+        if method == "POST" and mixed:
+            return await ask(f"/webhooks/{mixed.pop()}")
+        return await ask()
+
+    settings = {"journal": tmp_path / "calls.db"} if is_keyed else {}
+    async with client_behind(service, answer, **settings) as client:
+        await client.webhooks.list()
+        service.script("webhooks.create", "apply, then hang")
+        body = {"url": "https://me.example/1", "events": ["invoice.created"]}
+        first = client.webhooks.create(**body, tag=False)
+        raw = client.write(
+            "POST", "/webhooks", json={**body, "url": "https://me.example/2"}
+        )
+        if is_keyed:
+            first, raw = first.keyed("first"), raw.keyed("raw")
+        running = asyncio.create_task(first.outcome())
+        await service.arrived("webhooks.create", 1)
+        await cancel(running)
+        [made] = service.ledger.effects("webhooks.create")
+        mixed.append(made.target)
+        assert (await raw)["id"] == made.target
+        outcome = await first.outcome()
+    assert outcome.verdict is Verdict.APPLIED, outcome.explain()
+    assert len(service.ledger.effects("webhooks.create")) == 1

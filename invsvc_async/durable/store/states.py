@@ -50,3 +50,9 @@ async def webhooks_made_for(
     """Return which webhooks untagged creates of the URLs *things* made, and the keys of the creates."""
     rows = await in_parts(partial(store.rows, key_sql.WEBHOOKS_MADE), things)
     return [(claim, key) for claim, key in rows]
+
+
+async def claims_among(store: Store, claims: Sequence[str]) -> list[tuple[str, str]]:
+    """Return those of *claims* that untagged creates have, and the keys of the creates."""
+    rows = await in_parts(partial(store.rows, key_sql.CLAIMS_ON), claims)
+    return [(claim, key) for claim, key in rows]

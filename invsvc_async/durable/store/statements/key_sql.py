@@ -348,6 +348,12 @@ LAST_WRITES: Final = (
 WEBHOOKS_MADE: Final = """
 SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq
 """
+# The same of the webhooks whose claims are $1, whatever the URL was with which each was made.  No index is by
+# claim: that of ``thing`` is read as a whole, which has a row for each claim.  If the rows were ordered by
+# ``seq``, SQLite would read all entries; PostgreSQL does until it has analysed the table.
+CLAIMS_ON: Final = """
+SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND claim {any 1 text}
+"""
 
 # --- releasing a key: ``claims``
 
