@@ -28,7 +28,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from invsvc_async.durable.entry import AnotherIsHeldError
-from invsvc_async.durable.last_writes import close_line, learn, take_claims
+from invsvc_async.durable.last_writes import close_line, learn
 from invsvc_async.durable.store.claims import Abandoned, Finished, Held
 from invsvc_async.durable.store.conditions import ENDED, FREED
 from invsvc_async.durable.store.order import (
@@ -89,8 +89,7 @@ class Queue:
         Wait until the earlier writes to the thing of *run* are done, or are passed over.
 
         Afterwards the run knows whether a later write was sent, and what it has found ``beside`` its own, as
-        ``begin`` compares it.  Its client knows what the last write left, and, for a create, which webhooks
-        are those of other creates.
+        ``begin`` compares it.  Its client knows what the last write left.
         """
         assert run.thing is not None
         clock = run.options.core.clock
@@ -99,8 +98,6 @@ class Queue:
         ahead = await self._until_none_ahead(run, run.thing)
         run.beside = run.beside._replace(last=ahead.last)
         run.overtaken = ahead.is_overtaken
-        if run.creates:
-            await take_claims(run.options.core.writes, self._store, [run.thing])
         if ahead.last:
             left = Left(run.thing, ahead.team, ahead.state, ahead.stamp)
             learn(run.options, [left])

@@ -10,7 +10,6 @@ from invsvc_async.durable.entry import AnotherIsHeldError, Entry, LostEntryError
 from invsvc_async.durable.key_drivers import drive
 from invsvc_async.durable.key_names import by_value
 from invsvc_async.durable.keyed_run import KeyedRun
-from invsvc_async.durable.last_writes import take_claims
 from invsvc_async.durable.store.claims import Abandoned, Finished, Held
 from invsvc_async.durable.store.lanes import lost_entry
 from invsvc_async.durable.store.order import is_overtaken
@@ -194,11 +193,7 @@ class LeftKeys:
         run = KeyedRun.of_entry(entry, self._claims, lane, options.without_team())
         try:
             sender_gone = await self._acquire(run, entry)
-            if run.thing is not None and run.creates:
-                await take_claims(
-                    run.options.core.writes, self._claims.store, [run.thing]
-                )
-            elif run.thing is not None:
+            if run.thing is not None and not run.creates:
                 run.overtaken = await is_overtaken(
                     self._claims.store, run.thing, run.place
                 )
