@@ -1075,3 +1075,31 @@ async def test_refusal_that_a_process_remembers_of_before_it_lost_the_key(
     assert outcome.verdict is Verdict.APPLIED, outcome.explain()
     assert len(service.ledger.effects("journeys.update")) == 1
     assert State.TO_DO not in stored
+
+
+async def test_write_without_a_key_after_one_of_a_silent_process(service, shared):
+    """That one may still be sending, so its attempt is waited for, too, and not the settle window alone."""
+    policy = ReconcilePolicy(
+        settle_after_error=0.2, settle_after_loss=0.5, clock_slack=0.0, clock_band=0.0
+    )
+    settings = {"timeout": Timeouts(attempt=8.0), "reconcile": policy}
+    async with (
+        asyncio.timeout(120),
+        two(service, shared, **settings) as (one, _),
+        client_of(service, journal=shared, **settings) as late,
+    ):
+        for client in (one, late):
+            await client.journeys.get("jrn_1")
+        with gate(service, "journeys.update") as held:
+            older = asyncio.create_task(rename(one, "older", "k").outcome())
+            await until(lambda: held.held)
+            await rows_of(one, "UPDATE {s}members SET seen = seen - 6000")
+            newer = asyncio.create_task(
+                late.journeys.update("jrn_1", name="newer").outcome()
+            )
+            await asyncio.sleep(2.0)  # sleeps: for one that waits for the window alone
+        outcomes = await asyncio.gather(older, newer)
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 2
+    effects = service.ledger.effects("journeys.update")
+    effects.sort(key=lambda entry: entry.applied_at)
+    assert [each.body["name"] for each in effects] == ["older", "newer"]

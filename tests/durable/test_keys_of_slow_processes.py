@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async import ApiKey, JournalError, Timeouts, Verdict
 from invsvc_async.client import options_of
-from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.entry import Entry, State, VerdictAt
 from invsvc_async.durable.run_ends import RunEnds
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from tests.batch.conftest import client_of
@@ -122,12 +122,14 @@ async def test_run_cancelled_while_its_verdict_is_stored(service, request):
     assert len(service.ledger.effects("sheets.save_mapping")) == 1
 
 
+async def unreadable(_entry):
+    """Return no intent."""
+    raise JournalError("of another version")
+
+
 async def test_wait_for_what_cannot_be_read_that_was_cancelled(client, monkeypatch):
     """The next run waits for the rest of it."""
     waits = []
-
-    async def unreadable(_entry):
-        raise JournalError("of another version")
 
     class Clock:
         time = 1000.0
@@ -157,6 +159,38 @@ async def test_wait_for_what_cannot_be_read_that_was_cancelled(client, monkeypat
     await unknown.close_lines([entry], options_of(client))
     whole, rest = waits
     assert rest == whole - 3.0 > 0
+
+
+async def test_write_in_doubt_that_is_sent_again(client, monkeypatch):
+    """What was sent since is waited for, too; what was not is not waited for once more."""
+    waits = []
+
+    class Clock:
+        time = 1000.0
+
+        def now(self):
+            return self.time
+
+        async def sleep(self, seconds):
+            waits.append(seconds)
+            self.time += seconds
+
+    class File:
+        is_shared = False
+
+    # reaches: time passes when the test says so
+    monkeypatch.setattr(options_of(client).core, "clock", Clock())
+    unknown = UnknownWrites(File(), unreadable)
+    for intent in ("once", "once", "again"):
+        entry = Entry(
+            seq=7, key="k", thing="webhook wh_1", state=State.SENDING,
+            operation="webhooks.update", common=1, intent=intent,
+        )  # fmt: skip
+        assert unknown.fresh(
+            [VerdictAt(7, None)], options_of(client).core.clock.now()
+        ) == [7]
+        await unknown.close_lines([entry], options_of(client))
+    assert len(waits) == 2
 
 
 async def test_error_that_a_cancelled_run_does_not_get(service, request):
