@@ -147,7 +147,7 @@ def unreadable(key: object, why: object) -> JournalError:
 
 class LostEntryError(JournalError):
     """
-    An entry is no longer this process's, which must send nothing for it.
+    The entry belongs to another process: nothing may be sent for it here.
 
     Another process has taken its lane, or the entry was dropped, finished or reopened.
     """

@@ -50,9 +50,9 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 def left_unread(entry: Entry) -> Left | None:
     """
-    Return that *entry*, done without its intent, may have changed its thing; ``None`` if it has not.
+    Return what an *entry* leaves that ended unread: the thing, if there may be an effect; else ``None``.
 
-    Of a create, nothing is noted either: it replaces nothing.
+    A create leaves nothing, because it replaces nothing.
     """
     may_have_effect = entry.verdict not in {verdict.value for verdict in NO_EFFECT}
     if entry.thing is None or is_created(entry.thing) or not may_have_effect:

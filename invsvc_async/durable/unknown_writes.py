@@ -34,7 +34,7 @@ _MOST: Final = 10_000  # verdicts that are remembered
 
 
 class _Seen(NamedTuple):
-    """An entry as it was seen, by its number: done at a time; or without a verdict, with an *intent*."""
+    """The number of an entry, and the time of the verdict; without a verdict, the *intent*."""
 
     seq: int
     done_at: int | None
@@ -154,7 +154,7 @@ class UnknownWrites:
         )
 
     async def _is_sender_gone(self, entry: Entry) -> bool:
-        """Return whether the process that sent *entry* sends nothing more; one that is only silent may."""
+        """Return whether the sender of *entry* sends nothing more. A silent process may."""
         if entry.state is State.DONE or not self._store.is_shared:
             return True
         owner = await owner_of(self._store, entry.lane)

@@ -62,7 +62,7 @@ async def look(run: WriteRun[T], name: str) -> Reading:
 
 
 def _reader_of(run: WriteRun[T], known: Known) -> StateReader:
-    """Return what reads the state for *run*.  Only what settles has to know who made what is listed."""
+    """Return the reader of states for *run*; only in doubt, the makers of the items of a list matter."""
     return StateReader(
         run.spec.options,
         known.intent,

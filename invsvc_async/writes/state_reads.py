@@ -247,7 +247,7 @@ class StateReader:
         return self._with_known_claims(reading)
 
     async def _take_claims_on(self, reading: Reading) -> None:
-        """Learn from the journal which writes made what *reading* lists, unless this client knows."""
+        """Learn from the journal which writes made the items of *reading*, unless the client knows."""
         if self._journal is None:
             return
         known = self._writes.claims
@@ -256,7 +256,7 @@ class StateReader:
             await self._journal.take_claims_on(listed)
 
     def _with_known_claims(self, reading: Reading) -> Reading:
-        """Return *reading* with the items that were made by other writes, as this client knows."""
+        """Return *reading* with the items of other writes, as far as the client knows their makers."""
         own_line = line_of_alike(self._kind, self._intent.body)
         certain = set[str]()
         guessed = set[str]()

@@ -34,7 +34,7 @@ STORIES = [
 ]
 OTHERS = [
     "tests/batch/test_awaited_order.py", "tests/batch/test_causes.py",
-    "tests/batch/test_circuit_breaker.py", "tests/batch/test_deliveries.py",
+    "tests/batch/test_circuit_breaker.py", "tests/batch/test_deliveries.py", "tests/batch/test_last_writes.py",
     "tests/batch/test_lane_share.py", "tests/batch/test_restored.py",
     "tests/batch/test_restored_order.py", "tests/batch/test_restored_states.py", "tests/cli/test_events.py",
     "tests/cli/test_outbox.py", "tests/concurrency/test_quick_start.py",

@@ -80,17 +80,20 @@ async def test_lane_that_comes_back_from_another_dispatcher(
         await verdict_of(outbox, key)
         first = queued.dispatchers[-1]
         number = (await outbox_entries(outbox).entry(key)).lane
-        divide = first._share.divide
+        share = first._share  # reaches: below
+        divide = share.divide
         # reaches: a busy one does not look at once which lanes another one has released
-        monkeypatch.setattr(first._share, "divide", not_now)
+        monkeypatch.setattr(share, "divide", not_now)
         await first.leases.give_up([first.leases.lanes[number]])
+        # reaches: as it does for each lane that it gives up
         first._places.forget(number)
         async with second.dispatching():
             service.script("sheets.save_mapping", "late 2, then reset")
             [key] = await enqueue(second, its.sheets.save_mapping({"n": "older"}))
             assert (await verdict_of(outbox, key)).verdict is Verdict.UNKNOWN
             assert queued.dispatchers[-1] is not first
-        monkeypatch.setattr(first._share, "divide", divide)
+        # reaches: see above
+        monkeypatch.setattr(share, "divide", divide)
         await store_beneath(outbox).notify(BEAT)
         [key] = await enqueue(outbox, client.sheets.save_mapping({"n": "newer"}))
         assert (await verdict_of(outbox, key)).applied

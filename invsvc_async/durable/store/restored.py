@@ -260,7 +260,7 @@ def _state_of(connection: sqlite3.Connection) -> int:
 @attrs.define(eq=False)
 class Epoch:
     """
-    The identity of a store in a file, and its count of sends: in it, and in the file at *path* beside it.
+    The identity and the count of sends of a store in a file: stored there, and in the file *path* beside it.
 
     Errors call the store *name*.  One that may lack sends is treated as *how* says, and if it is accepted,
     that is noted in the same transaction.  ``moved`` only accepts one that lacks the file beside it.

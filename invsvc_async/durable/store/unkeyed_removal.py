@@ -19,7 +19,7 @@ async def entries_of(
     *,
     done: bool,
 ) -> list[Entry]:
-    """Return the entries of *keys*, oldest first: those that are done, or those that are not."""
+    """Return the entries of *keys*, oldest first: the *done* ones, or else the unfinished ones."""
     where = entry_sql.DONE_OF_KEYS if done else entry_sql.UNFINISHED_OF_KEYS
     return await store.entries(where, keys)
 
