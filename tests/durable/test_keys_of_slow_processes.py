@@ -127,70 +127,66 @@ async def unreadable(_entry):
     raise JournalError("of another version")
 
 
+class File:
+    """A store in a file."""
+
+    is_shared = False
+
+
+class Clock:
+    """A clock on which time passes as somebody waits; the first wait is cut off after *cut_off* s, if given."""
+
+    def __init__(self, cut_off=None):
+        self.time, self.waits, self._cut_off = 1000.0, [], cut_off
+
+    def now(self):
+        return self.time
+
+    async def sleep(self, seconds):
+        self.waits.append(seconds)
+        if self._cut_off is None:
+            self.time += seconds
+            return
+        self.time += self._cut_off
+        self._cut_off = None
+        raise asyncio.CancelledError
+
+
+def in_doubt(**columns):
+    return Entry(
+        key="k",
+        thing="webhook wh_1",
+        operation="webhooks.update",
+        common=1,
+        **columns,
+    )
+
+
 async def test_wait_for_what_cannot_be_read_that_was_cancelled(client, monkeypatch):
     """The next run waits for the rest of it."""
-    waits = []
-
-    class Clock:
-        time = 1000.0
-
-        def now(self):
-            return self.time
-
-        async def sleep(self, seconds):
-            waits.append(seconds)
-            if len(waits) == 1:
-                self.time += 3.0
-                raise asyncio.CancelledError
-
-    class File:
-        is_shared = False
-
-    clock = Clock()
+    clock = Clock(cut_off=3.0)
     # reaches: time passes when the test says so
     monkeypatch.setattr(options_of(client).core, "clock", clock)
-    entry = Entry(
-        key="k", thing="webhook wh_1", state=State.DONE, done_at=500_000, verdict="unknown",
-        operation="webhooks.update", common=1, intent="{}",
-    )  # fmt: skip
+    entry = in_doubt(state=State.DONE, done_at=500_000, verdict="unknown", intent="{}")
     unknown = UnknownWrites(File(), unreadable)
     with pytest.raises(asyncio.CancelledError):
         await unknown.close_lines([entry], options_of(client))
     await unknown.close_lines([entry], options_of(client))
-    whole, rest = waits
+    whole, rest = clock.waits
     assert rest == whole - 3.0 > 0
 
 
 async def test_write_in_doubt_that_is_sent_again(client, monkeypatch):
     """What was sent since is waited for, too; what was not is not waited for once more."""
-    waits = []
-
-    class Clock:
-        time = 1000.0
-
-        def now(self):
-            return self.time
-
-        async def sleep(self, seconds):
-            waits.append(seconds)
-            self.time += seconds
-
-    class File:
-        is_shared = False
-
+    clock = Clock()
     # reaches: time passes when the test says so
-    monkeypatch.setattr(options_of(client).core, "clock", Clock())
+    monkeypatch.setattr(options_of(client).core, "clock", clock)
     unknown = UnknownWrites(File(), unreadable)
     for intent in ("once", "once", "again"):
-        entry = Entry(
-            seq=7, key="k", thing="webhook wh_1", state=State.SENDING,
-            operation="webhooks.update", common=1, intent=intent,
-        )  # fmt: skip
-        assert unknown.fresh(
-            [VerdictAt(7, None)], options_of(client).core.clock.now()
-        ) == [7]
+        entry = in_doubt(seq=7, state=State.SENDING, intent=intent)
+        assert unknown.fresh([VerdictAt(7, None)], clock.now()) == [7]
         await unknown.close_lines([entry], options_of(client))
-    assert len(waits) == 2
+    assert len(clock.waits) == 2
 
 
 async def test_error_that_a_cancelled_run_does_not_get(service, request):
