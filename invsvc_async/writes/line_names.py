@@ -100,6 +100,9 @@ def replaced_by(core: ClientCore, intent: Intent) -> str | None:
 
 def kind_of_create(request: Request) -> WriteKind | None:
     """Return the kind of a create, by a method or raw; ``None`` if *request* is none."""
+    if request.raw_path is None:
+        kind = kind_of_write(request.operation)
+        return kind if kind.creates else None
     if _method_of(request) != "POST":
         return None
     return _CREATES.get(_path_of(request))

@@ -224,9 +224,13 @@ async def test_verdicts_wake_no_dispatcher(service, client, address):
             return await real(places, *more)
 
         store.open_in = noted
-        while not read.is_set():
-            await store.notify("verdicts", "7")
-            await set_within(read, 0.2)
+        # At first, what the dispatcher does after its start may come, too.
+        for _ in range(2):
+            reads.clear()
+            read.clear()
+            while not read.is_set():
+                await store.notify("verdicts", "7")
+                await set_within(read, 0.2)
     assert [lanes for lanes in reads if len(lanes) > 1] == []
 
 
