@@ -171,34 +171,38 @@ async def test_key_that_is_newer_than_a_write_without_one(service, address):
     assert applied(service, "journeys.update", "name") == ["first", "second"]
 
 
-async def test_write_that_may_still_land_under_a_key(service, address):
-    """A write without a key, in the next process, waits until the key's can no longer take effect."""
+async def second_waits_for_first(service, address, first, second):
+    """Check that *second*, of the next process, waits until *first*, left in doubt, can no longer take effect."""
     journey = service.seed_journey(name="old").id
     async with opened(service, address) as client:
         await client.journeys.get(journey)
         service.script("journeys.update", f"late {LATE}, then reset")
-        await cut_off(service, renaming(client, journey, "first").keyed("k"))
+        await cut_off(service, first(renaming(client, journey, "first")))
     outcome = await by_another(
-        service, address, lambda client: renaming(client, journey, "second")
+        service,
+        address,
+        lambda client: second(renaming(client, journey, "second")),
     )
     assert outcome.applied
     assert applied(service, "journeys.update", "name") == ["first", "second"]
+
+
+def under_a_key(write):
+    return write.keyed("k")
+
+
+def without_one(write):
+    return write
+
+
+async def test_write_that_may_still_land_under_a_key(service, address):
+    """A write without a key, in the next process, waits until the key's can no longer take effect."""
+    await second_waits_for_first(service, address, under_a_key, without_one)
 
 
 async def test_key_after_a_write_without_one_that_may_still_land(service, address):
     """A key, in the next process, waits until the write without one can no longer take effect."""
-    journey = service.seed_journey(name="old").id
-    async with opened(service, address) as client:
-        await client.journeys.get(journey)
-        service.script("journeys.update", f"late {LATE}, then reset")
-        await cut_off(service, renaming(client, journey, "first"))
-    outcome = await by_another(
-        service,
-        address,
-        lambda client: renaming(client, journey, "second").keyed("k"),
-    )
-    assert outcome.applied
-    assert applied(service, "journeys.update", "name") == ["first", "second"]
+    await second_waits_for_first(service, address, without_one, under_a_key)
 
 
 async def test_create_that_may_still_land_under_a_key(service, address):
