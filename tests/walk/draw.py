@@ -98,6 +98,8 @@ PERSON = "person"  # the name of that one's life
 LATE = 0.4  # of the processes with lost replies notice them late
 UNNAMED = 0.15  # of the programs: the namespace of the keys has no name
 TEAMS = 0.12  # of the programs: some processes name their own team, and others do not
+DUES = 0.3  # of the programs with an outbox: some writes are due later than others
+DUE_AFTER = (0.05, 0.5, 2.0, 5.0)  # s
 EDITS = 0.1  # of the programs: somebody edits the descriptions of webhooks that creates have made
 CHANGES: tuple[Change, ...] = (
     "untag",
@@ -129,6 +131,7 @@ EVENTS = (
     "edits",
     "namespaces",
     "teams",
+    "dues",
 )
 
 
@@ -207,6 +210,12 @@ def _drawn(
         program = _with_people(chance, program)
     if use == "keys" and chance.random() < MIXED:
         program = _mixed(chance, program)
+    return _in_another_world(chance, program)
+
+
+def _in_another_world(chance: Random, program: Program) -> Program:
+    """Return *program*, whose names, webhooks, settle windows or due times may differ from those of most."""
+    use = program.use
     if use in ("keys", "writes") and chance.random() < UNNAMED:
         program = replace(program, is_named=False)
     if use in ("keys", "writes") and chance.random() < TEAMS:
@@ -215,7 +224,19 @@ def _drawn(
         program = _with_edits(chance, program)
     if chance.random() < WINDOWS:
         program = _with_other_windows(chance, program)
+    if use == "outbox" and chance.random() < DUES:
+        program = _with_due_times(chance, program)
     return program
+
+
+def _with_due_times(chance: Random, program: Program) -> Program:
+    """Return *program*, some of whose writes are not due at once; all clocks agree when that is."""
+    writes = tuple(
+        replace(write, due=chance.choice(DUE_AFTER)) if chance.random() < 0.5 else write
+        for write in program.writes
+    )
+    lives = tuple(replace(life, wall=()) for life in program.lives)
+    return replace(program, writes=writes, lives=lives, wall=())
 
 
 def _with_other_windows(chance: Random, program: Program) -> Program:
@@ -599,7 +620,12 @@ def _reduced(program: Program, without: tuple[str, ...]) -> Program:
         stores="" if "words" in without else program.stores,
         is_named="namespaces" in without or program.is_named,
         edits=() if "edits" in without else program.edits,
+        writes=_without_dues(program) if "dues" in without else program.writes,
     )
+
+
+def _without_dues(program: Program) -> tuple[Write, ...]:
+    return tuple(replace(write, due=0.0) for write in program.writes)
 
 
 def _less(without: tuple[str, ...]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ unknown    A write is UNKNOWN only where something stood in the way.
 settled    What is settled as not applied is not sent by a run that had it before.
 person     A verdict of a person is what one has found; what was found as not applied is sent again only once
            somebody asks for it anew.
+early      Nothing is sent before it is due.
 hang       Nothing fails, and nothing is stuck.
 
 What a person has found counts as a verdict that was told when it was stored.
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from tests.walk.stage import WalkStage
 
 TIE = 1e-6  # s
+_OF_A_MILLISECOND = 0.001  # s: as exact as due times are
 # s: an outbox reads the verdict, then what was noted beside it, then what several intents have in common
 READS_OF_AN_OUTBOX = (1 + 2 + 2) * QUICK[1]
 TAKES_OVER = "client.recover() takes over what it left"
@@ -93,7 +95,22 @@ def broken(stage: WalkStage) -> list[str]:
         *_unknown(stage),
         *_of_persons(stage),
         *_anew(stage),
+        *_early(stage),
     ]
+
+
+def _early(stage: WalkStage) -> Iterator[str]:
+    """Judge what is sent before it is due, in a world whose clocks agree."""
+    program = stage.program
+    if program.wall or any(life.wall for life in program.lives):
+        return
+    for write in program.writes:
+        asked = [at for at, _, key in stage.asked if key == write.key]
+        sent = [
+            each.started for each in stage.service.sends if each.writer == write.key
+        ]
+        if sent and min(sent) < min(asked) + write.due - _OF_A_MILLISECOND:
+            yield f"early: {write.key} was sent at {min(sent):.3f}, asked for at {min(asked):.3f}"
 
 
 def _while_played(stage: WalkStage) -> Iterator[str]:

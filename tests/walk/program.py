@@ -35,13 +35,15 @@ class Write(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     One write of the program: its key, and what it does to which thing.
 
-    Where others have keys, one *without_key* is made by one process, in the same journal.
+    Where others have keys, one *without_key* is made by one process, in the same journal.  In an outbox, it may
+    be *due* only so many seconds after it is enqueued.
     """
 
     key: str
     kind: Kind
     thing: int = 0
     without_key: bool = False
+    due: float = 0.0
 
 
 class End(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -213,6 +215,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         seeds = bool(self.order) + bool(self.jitter) + 2 * bool(self.stores)
         seeds += (self.recent != RECENT) + len(self.edits)
         seeds += not self.is_named
+        seeds += sum(write.due > 0.0 for write in self.writes)
         return (
             2 * len(self.writes)
             + 3 * len(self.lives)

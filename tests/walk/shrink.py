@@ -69,6 +69,10 @@ def _smaller(program: Program) -> Iterator[Program]:
             changed = [*program.writes]
             changed[number] = replace(write, thing=0)
             yield replace(program, writes=tuple(changed))
+        if write.due:
+            changed = [*program.writes]
+            changed[number] = replace(write, due=0.0)
+            yield replace(program, writes=tuple(changed))
 
 
 def _plainer_world(program: Program) -> Iterator[Program]:

@@ -146,6 +146,15 @@ class WalkStage(BatchStage):
         ahead = 0.0 if life is None else offset(life.life.wall, now - START)
         return now + SERVER + ahead
 
+    def due_time(self, process: Process, key: str) -> int | None:
+        """Return when the write *key*, which *process* enqueues now, is due (epoch ms); ``None``: at once."""
+        due = self.program.write(key).due
+        if not due:
+            return None
+        is_shared = self.program.journal == "database"
+        now = self.database_time() if is_shared else self.wall_time(process.name)
+        return int((now + due) * 1000)
+
     def transaction(self, run: str) -> tuple[float, float, bool]:
         """Return how long a transaction takes before and after its commit, and whether its reply is lost."""
         self.before_commit(run)

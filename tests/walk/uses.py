@@ -508,7 +508,8 @@ class InOutbox:
         for key in process.life.keys:
             begun = stage.note_asked(process, key)
             spec = self.outbox._accepted(stage.made(process, key))
-            await self.entries.enqueuing.insert(None, self.entries.enqueuing.new(spec))
+            new = self.entries.enqueuing.new(spec, stage.due_time(process, key))
+            await self.entries.enqueuing.insert(None, new)
             if process.life.how == "one by one":
                 await self._wait(key, begun)
         await asyncio.gather(

@@ -151,6 +151,7 @@ def world_of(program: Program) -> tuple[str, ...]:
         "a namespace without a name": not program.is_named,
         "a team with two names": program.names_team,
         "edited descriptions": bool(program.edits),
+        "due times": any(write.due for write in program.writes),
         "processes at once": any(not life.after for life in program.lives[1:]),
     }
     return (
