@@ -117,6 +117,8 @@ class StoredKeys:
         intent = attrs.evolve(await self.intent_in(entry), newest=not run.overtaken)
         if await self._doubts.has(entry):
             intent = in_doubt(intent)
+        # A run that was cancelled before it began has left it open, without its place in the order.
+        run.options.core.writes.open_writes.note_order(intent)
         own = None
         if spec is not None:
             policy = attrs.evolve(

@@ -177,6 +177,12 @@ class OpenWrites:
         """Mark those of *intents* that are open as overtaken, in the journal, too."""
         self.revise(*(attrs.evolve(intent, newest=False) for intent in intents))
 
+    def note_order(self, intent: Intent) -> None:
+        """Note whether *intent*, if it is open, was sent last: the order of its key tells that now."""
+        each = self._opened(intent.identity)
+        if each is not None and each.intent.newest is None:
+            each.intent = attrs.evolve(each.intent, newest=intent.newest)
+
     def revise(self, *intents: Intent) -> None:
         """Keep *intents* in place of the revisions of them that are open, in the journal, too."""
         for intent in intents:

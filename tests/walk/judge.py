@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from tests.interleavings.service import Effect, Sent
     from tests.walk.heard import Heard
     from tests.walk.process import Process
+    from tests.walk.program import Change
     from tests.walk.stage import WalkStage
 
 TIE = 1e-6  # s
@@ -209,10 +210,9 @@ def _made_by_others(stage: WalkStage) -> Iterator[str]:
             yield f"other: {told.writer} is said to have made {shown}, and has made {', '.join(map(str, made))}"
 
 
-def _copies(stage: WalkStage) -> set[str]:
-    """Return the webhooks of one URL that somebody has given the description of what a create has made."""
-    alike = ("copy beside", "copy onto")
-    return {each.hook for each in stage.service.edited if each.edit.how in alike}
+def _edited(stage: WalkStage, *how: Change) -> set[str]:
+    """Return the webhooks that somebody has edited in one of these ways, or has made so."""
+    return {each.hook for each in stage.service.edited if each.edit.how in how}
 
 
 def _is_made_unsure(stage: WalkStage, heard: Heard) -> bool:
@@ -220,12 +220,15 @@ def _is_made_unsure(stage: WalkStage, heard: Heard) -> bool:
     Return whether no read can tell what the create of *heard* has made.
 
     Of two webhooks with its tag, any may be a copy; and its own one may have been edited, while a copy was not.
+    Then that of another URL may be its own as well, whose URL was edited.
     """
     effects = stage.service.effects
     made = {each.made for each in effects if each.writer == heard.writer}
     edited = {each.hook for each in stage.service.edited}
     shown = {heard.told.made, *(heard.told.duplicates or ())}
-    return bool(shown & _copies(stage)) and bool(made & (shown | edited))
+    if shown & _edited(stage, "copy beside", "copy onto"):
+        return bool(made & (shown | edited))
+    return bool(shown & _edited(stage, "copy elsewhere")) and bool(made & edited)
 
 
 def _is_oldest(stage: WalkStage, heard: Heard) -> bool:
