@@ -3,8 +3,8 @@ Start keyed updates of one thing together, in a process that is there to be kill
 
     python -m tests.durable.queue_child BASE_URL API_KEY JOURNAL KIND THING KEYS
 
-KEYS are comma-separated.  The process prints a line when all are claimed.  SIGTERM cancels the writes, as servers
-do that are deployed anew.
+KEYS are comma-separated.  The process prints a line when all are claimed, while the first one is being sent or
+read for.  SIGTERM cancels the writes, as servers do that are deployed anew.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async import ApiKey, Client, Timeouts
+from invsvc_async.durable import key_steps
 from tests.durable.child import POLICY
 from tests.support.children import first_lines, gone_after, started
 from tests.support.inside import store_beneath
@@ -59,9 +60,16 @@ async def are_claimed(client: Client, many: int) -> bool:
     return count == many
 
 
+def claim_each(_: object, __: object) -> bool:
+    """Let each write claim its key before it waits, also one that could be sent as soon as its turn comes."""
+    return False
+
+
 async def main(
     url: str, token: str, journal: str, kind: str, thing: str, keys: str
 ) -> None:
+    # reaches: those would claim their keys as they are sent
+    key_steps._is_sent_at_once = claim_each
     times = {"reconcile": POLICY, "timeout": Timeouts(attempt=2.0)}
     async with Client(url, ApiKey(token), journal=journal, **times) as client:
         await client.outcome_of("none")  # opens the journal

@@ -13,7 +13,7 @@ from invsvc_async import Timeouts, Verdict
 from invsvc_async.durable.run_ends import RunEnds
 from tests.batch.conftest import client_of
 from tests.durable.child import process
-from tests.durable.queue_child import are_claimed, queue, update
+from tests.durable.queue_child import are_claimed, claim_each, queue, update
 from tests.durable.writing import held_at_begin
 from tests.support.waiting import cancel, until
 
@@ -39,6 +39,23 @@ def written(service, kind):
         service.ledger.effects(f"{kind}.update"), key=attrgetter("applied_at")
     )
     return [entry.body[TEXT[kind]] for entry in effects]
+
+
+@pytest.fixture
+def claimed(monkeypatch):
+    """Let each write claim its key before it waits for earlier ones."""
+    # reaches: one that could be sent as soon as its turn comes would claim its key as it is sent
+    monkeypatch.setattr("invsvc_async.durable.key_steps._is_sent_at_once", claim_each)
+
+
+async def until_claimed(client, running):
+    """Wait until all writes that are *running* have claimed their keys, and none of them has ended."""
+
+    async def are_all():
+        return running[0].done() or await are_claimed(client, len(running))
+
+    await until(are_all)
+    assert not running[0].done(), running[0].result().explain()
 
 
 async def run_again(client, kind, thing, how, keys=KEYS):
@@ -77,7 +94,24 @@ def judge(service, kind, outcomes, how):
     assert effects[-1] == max(outcomes)
 
 
+@pytest.mark.usefixtures("claimed")
+async def test_keys_have_entries_while_they_wait(service, address):
+    """What waits for the first write is in the journal before that one ends."""
+    thing = thing_of(service, "webhooks")
+    service.script("webhooks.update", "hang")
+    async with client_of(
+        service, journal=address, timeout=Timeouts(attempt=60.0)
+    ) as client:
+        running = [
+            asyncio.create_task(update(client, "webhooks", thing, key).outcome())
+            for key in KEYS
+        ]
+        await until_claimed(client, running)
+        await cancel(*running)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("claimed")
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("kind", TEXT)
 async def test_queue_that_was_cancelled(service, address, kind, how):
@@ -90,7 +124,7 @@ async def test_queue_that_was_cancelled(service, address, kind, how):
             for key in KEYS
         ]
         await service.arrived(f"{kind}.update")
-        await until(lambda: are_claimed(client, len(KEYS)))
+        await until_claimed(client, running)
         await cancel(*running)
     async with impatient_client(service, address) as client:
         judge(service, kind, await run_again(client, kind, thing, how), how)
@@ -117,6 +151,7 @@ async def test_queue_of_a_process_that_was_ended(
     service.script(f"{kind}.update", fate)
     async with queue(service, address, kind, thing, KEYS) as child:
         await service.arrived(f"{kind}.update")
+        assert len(written(service, kind)) <= 1, "the queue has been sent"
         child.send_signal(signal.Signals[sent])
         await child.wait()
     async with impatient_client(service, address) as client:
@@ -211,12 +246,13 @@ async def waiting(service, address, thing, *keys):
             for key in ("first", *keys)
         ]
         await service.arrived("journeys.update")
-        await until(lambda: are_claimed(one, len(running)))
+        await until_claimed(one, running)
         await cancel(*reversed(running))
         assert (await update(one, "journeys", thing, "first").outcome()).applied
         yield one, other
 
 
+@pytest.mark.usefixtures("claimed")
 async def test_later_write_that_begins_a_moment_before_an_earlier_one(
     service, shared, monkeypatch
 ):
@@ -232,6 +268,7 @@ async def test_later_write_that_begins_a_moment_before_an_earlier_one(
     assert written(service, "journeys") == ["first", "k1", "k2"]
 
 
+@pytest.mark.usefixtures("claimed")
 async def test_earlier_write_that_is_run_just_before_a_later_one_is_sent(
     service, shared, monkeypatch
 ):
@@ -253,6 +290,7 @@ async def test_earlier_write_that_is_run_just_before_a_later_one_is_sent(
     assert second.received_at > first.ended_at
 
 
+@pytest.mark.usefixtures("claimed")
 async def test_write_that_is_run_alone_overtakes_those_that_nobody_runs(
     service, address
 ):
@@ -264,7 +302,7 @@ async def test_write_that_is_run_alone_overtakes_those_that_nobody_runs(
             asyncio.create_task(update(client, "journeys", thing, key).outcome())
             for key in KEYS
         ]
-        await until(lambda: are_claimed(client, len(KEYS)))
+        await until_claimed(client, running)
         await cancel(*running)
         assert (await update(client, "journeys", thing, "k5").outcome()).applied
         outcomes = await run_again(client, "journeys", thing, "at once")
