@@ -136,12 +136,15 @@ def _cause_of_no_effect(
         if TOO_LATE in str(outcome.error):
             return Cause(TOO_LATE, _MOST_LATE, pauses=False)
         return Cause(_unreachable(outcome.error), began=sent.started)
-    if (
-        outcome.evidence.basis == "absence"
-        and outcome.started_as.policy.resend != "never"
-    ):
+    if outcome.evidence.basis == "absence" and _may_be_sent_again(outcome):
         return outage  # which left no time to send it again
     return None
+
+
+def _may_be_sent_again(outcome: AnyOutcome) -> bool:
+    """Return whether the policy lets the write be sent again at all; sends during an outage do not count."""
+    policy = outcome.started_as.policy
+    return policy.resend != "never" and policy.max_resends > 0
 
 
 def _cause_of_doubt(

@@ -197,6 +197,7 @@ class _Reader:
     bad: int = 0
     ends_line: bool = True  # nothing was read, or a whole line at last
     has_keys: bool = True  # each write has one
+    is_ahead: bool = False  # something of what was read is not to be given to anybody
 
     def again(self) -> _Reader:
         """Return another reader, which reads on from the place of this reader."""
@@ -391,6 +392,14 @@ class FileWrites:
             InvsvcError: There are others than in the check, so the file was changed meanwhile.
         """
         reader = self._reader = self._begin.again()
+        try:
+            yield from self._given_of(reader)
+        except Exception:
+            reader.is_ahead = True
+            raise
+
+    # Any: of any kind
+    def _given_of(self, reader: _Reader) -> Iterator[Write[Any]]:
         for found in self._lines(reader):
             if isinstance(found, BadLine):
                 continue
@@ -410,9 +419,12 @@ class FileWrites:
         """
         Return the position after the last write that was yielded, if a line ends there.
 
-        ``None`` if lines have no keys: which of equal ones are before it could not be told later.
+        ``None`` if lines have no keys: which of equal ones are before it could not be told later.  Or if the
+        reader stands after a write that was not yielded, as the file was changed.
         """
         reader = self._reader
+        if reader.is_ahead:
+            return None
         if reader.ends_line and reader.has_keys:
             return reader.reached(self._team)
         return None

@@ -98,7 +98,7 @@ class Known:
     @cached_property
     def policy(self) -> ReconcilePolicy:
         """The policy of verdicts: until this run has sent the write, the one of the runs before."""
-        if self._has_own_sends:
+        if self.has_own_sends:
             return self.own_policy
         return self.intent.policy
 
@@ -110,7 +110,7 @@ class Known:
         return with_safety(self.intent.policy, self.resumed.safety)
 
     @property
-    def _has_own_sends(self) -> bool:
+    def has_own_sends(self) -> bool:
         """Whether this run has sent the write, perhaps with an effect."""
         return any(kind not in WITHOUT_EFFECT for kind in self.kinds)
 

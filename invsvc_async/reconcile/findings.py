@@ -49,7 +49,7 @@ from invsvc_async.reconcile.server_clock import cut_by
 from invsvc_async.reconcile.turn import is_newest, is_overtaken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.history import Cause, Event
@@ -645,6 +645,7 @@ def _names_in(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
 # What the list shows is asked in this order, and the first answer counts:
 #
 # 1. Items have the unique tag of this write: they are its effects, whatever else they show; the oldest first.
+#    Of another URL, they are only candidates if it is not known what was sent (`_may_be_of_another_text`).
 # 2. An item is a candidate (`_may_be_ours`): it may be new, nothing explains it (`_is_explained`: another
 #    write's, known before, or of another URL without the tag that the service keeps), and it may be equal,
 #    or is in time.
@@ -661,6 +662,8 @@ def _by_list(known: Known, reading: Reading) -> Finding:
     items = _each_once(known, reading.seen)
     tagged = _tagged_as_ours(known, reading, items)
     if tagged and is_unique(known.intent.tag):
+        if _may_be_of_another_text(known, tagged):
+            return _candidates_are(known, tagged)
         first, *others = _oldest_first(known, tagged)
         return Applied(first, duplicates=tuple(others))
     candidates = [item for item in items if _may_be_ours(known, reading, item)]
@@ -669,12 +672,28 @@ def _by_list(known: Known, reading: Reading) -> Finding:
         return matched
     candidates = candidates or _perhaps_retagged(known, reading, items)
     if candidates:
-        return CannotTell(
-            f"{len(candidates)} {known.kind.thing.name}(s) could be this write's or another's",
-            candidates=tuple(candidates),
-            cause="candidates",
-        )
+        return _candidates_are(known, candidates)
     return _not_listed(known, reading, items)
+
+
+def _candidates_are(known: Known, items: Sequence[Wire]) -> CannotTell:
+    reason = (
+        f"{len(items)} {known.kind.thing.name}(s) could be this write's or another's"
+    )
+    return CannotTell(reason, candidates=tuple(items), cause="candidates")
+
+
+def _may_be_of_another_text(known: Known, tagged: list[dict[str, Wire]]) -> bool:
+    """
+    Return whether the *tagged* items may be what another text of this write has made, since none has its URL.
+
+    A restored journal may lack what was sent under the key of a row; the row may have been edited since.
+    """
+    sent = known.intent.sent
+    is_text_known = known.has_own_sends or not all(each.is_lost for each in sent)
+    if is_text_known or not sent:
+        return False
+    return not any(_may_have_our_url(known, item) for item in tagged)
 
 
 def _tagged_as_ours(

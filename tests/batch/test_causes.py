@@ -5,24 +5,34 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from invsvc_async import Intent, InvsvcError, Verdict
+from invsvc_async import Intent, InvsvcError, ReconcilePolicy, Verdict
 from invsvc_async.batch.circuit_breaker import Cause, cause_of
 from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading, Resumed
 from invsvc_async.reconcile.intent import Scope
 from invsvc_async.reconcile.outcome import Outcome
 
+POLICY = ReconcilePolicy()
 OUTAGE = Cause("away")
 LOST = Attempt(started=0.0, ended=1.0, end=End.LOST)
 READ = Reading(started=2.0, ended=2.1, status=503)
 
 
-def outcome(verdict, *history, operation="webhooks.delete", basis="none", **facts):
+def outcome(
+    verdict,
+    *history,
+    operation="webhooks.delete",
+    basis="none",
+    policy=POLICY,
+    **facts,
+):
     return Outcome(
         verdict=verdict,
         message="m",
         evidence=Evidence(basis=basis),
         history=history,
-        started_as=Intent(key="k", operation=operation, scope=Scope(base_url="b")),
+        started_as=Intent(
+            key="k", operation=operation, scope=Scope(base_url="b"), policy=policy
+        ),
         **facts,
     )
 
@@ -67,4 +77,28 @@ def test_absent_write_after_an_outage(resumed, cause):
     """It is put back, to be sent again, only if no newer write to the thing may have been sent."""
     read = attrs.evolve(READ, status=200)
     absent = outcome(Verdict.NOT_APPLIED, resumed, read, basis="absence")
+    assert cause_of(absent, OUTAGE) is cause
+
+
+@pytest.mark.parametrize(
+    ("policy", "resends", "cause"),
+    [
+        (POLICY, 0, OUTAGE),
+        (POLICY, 1, OUTAGE),
+        (ReconcilePolicy(max_resends=0), 0, None),
+        (ReconcilePolicy(resend="never"), 0, None),
+    ],
+)
+def test_absent_write_that_must_not_be_sent_again(policy, resends, cause):
+    """It is not put back. What was sent during an outage does not count, but a policy of no re-sends does."""
+    newest = Resumed(at=0.0, journaled=True, newest=True)
+    read = attrs.evolve(READ, status=200)
+    absent = outcome(
+        Verdict.NOT_APPLIED,
+        newest,
+        read,
+        basis="absence",
+        policy=policy,
+        resends=resends,
+    )
     assert cause_of(absent, OUTAGE) is cause

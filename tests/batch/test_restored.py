@@ -91,6 +91,16 @@ async def test_older_copy_is_settled_first(service, client, older):
     assert service.arrivals("webhooks.create") == MANY + 1
 
 
+async def test_row_that_was_edited_since_the_copy(service, client, older):
+    """The webhook that its old text has made has its tag, but another URL: that is no proof of the new text."""
+    events = ["invoice.created"]
+    edited = client.webhooks.create(url="https://edited.example/", events=events)
+    results = await run(older, client, [edited.keyed("row-20")], restored=True)
+    assert results["row-20"].verdict is Verdict.UNKNOWN, results["row-20"].reason
+    assert len(results["row-20"].candidates) == 1
+    assert service.arrivals("webhooks.create") == MANY
+
+
 async def test_restored_journal_without_the_right_to_list(service, client, older):
     """A refusal of the first read, which is for the service's clock, is no obstacle."""
     service.script("webhooks.list", "403")

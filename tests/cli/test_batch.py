@@ -661,6 +661,9 @@ async def test_file_that_changes_once_it_was_checked(
         in err
     )
     assert "may have been sent" in err
+    monkeypatch.setattr(file_check, "check_file", checked)
+    code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets")
+    assert (code, service.arrivals("webhooks.create")) == (0, lines), out
 
 
 async def test_check_that_lasts_without_a_terminal(service, invsvc, here, monkeypatch):

@@ -332,6 +332,21 @@ async def test_further_migration_of_events(tmp_path, which, monkeypatch):
             await store_at(place).open()
 
 
+async def test_table_of_events_whose_upgrade_takes_long(tmp_path, monkeypatch):
+    """It may take longer than a statement for a delivery, since it reads the whole table."""
+    # reaches: a large table else
+    monkeypatch.setattr(events_in_postgres, "_TIMEOUT", 3.0)
+    # sleeps: in the server, longer than that
+    monkeypatch.setattr(
+        events_in_postgres, "SCHEMA", further_of_events("SELECT pg_sleep(4)")
+    )
+    async with golden_events(FIRST, "postgres", tmp_path) as place:
+        store = store_at(place)
+        await store.open()
+        assert not await store.put(Delivery(key="open", type="x", body=b"{}"))
+        await store.close()
+
+
 async def test_role_that_may_not_change_the_table_of_events(tmp_path, monkeypatch):
     """It is told so, and nothing is changed."""
     column = "ALTER TABLE {t} ADD COLUMN more bigint"

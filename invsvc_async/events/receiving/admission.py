@@ -108,6 +108,10 @@ class Receipt:
     headers: Mapping[str, str] = _NO_HEADERS
 
 
+# something is full: the sender is to come back
+FULL: Final = Receipt(503, "unavailable", headers=COME_BACK)
+
+
 def unavailable(
     what: str,
     failure: Exception,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.receiving.admission import (
+    FULL,
     Arrival,
     Receipt,
     TrustSource,
@@ -34,6 +35,8 @@ V = TypeVar("V", bound="Verdict | None")
 _log: Final = logging.getLogger("invsvc_async.events")
 # The first or newer secrets cannot be had, or not in time.
 _NOT_FETCHED: Final = (ConfigurationError, TimeoutError)
+# bytes of bodies that wait for newer secrets at the same time
+_MOST_WAITING: Final = 4 << 20
 
 
 class AnswerTimes:
@@ -71,6 +74,7 @@ class Judge:
         self._source = source
         self._tally = tally
         self._times = times
+        self._waiting = 0  # bytes of bodies
         self.takes_tests: bool = False
 
     def doubts(self, head: Head) -> bool:
@@ -118,15 +122,36 @@ class Judge:
             verdict = self._judge_whole(trust, arrival)
             if not _is_refusal(verdict):
                 return verdict
+            return await self._judged_whole_again(until, arrival, trust, verdict)
+        except _NOT_FETCHED as failure:
+            return self._tally.unavailable(SECRETS, failure)
+
+    async def _judged_whole_again(
+        self,
+        until: float,
+        arrival: Arrival,
+        refused_by: Trust,
+        refusal: Verdict,
+    ) -> Verdict:
+        """
+        Judge *arrival* again by newer secrets; its sender is to come back if too many bodies wait for those.
+
+        A whole body keeps its room while it waits, and anybody can send one whose signature fits nothing.
+        """
+        size = len(arrival.body)
+        if self._waiting and self._waiting + size > _MOST_WAITING:
+            return FULL
+        self._waiting += size
+        try:
             return await self._judged_again(
                 until,
                 arrival,
                 self._judge_whole,
-                refused_by=trust,
-                refusal=verdict,
+                refused_by=refused_by,
+                refusal=refusal,
             )
-        except _NOT_FETCHED as failure:
-            return self._tally.unavailable(SECRETS, failure)
+        finally:
+            self._waiting -= size
 
     def _judge_head(self, trust: Trust, head: Head) -> Receipt | None:
         """Return the answer that no body can change, if the headers decide it."""

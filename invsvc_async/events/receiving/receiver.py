@@ -18,6 +18,7 @@ from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.errors import ConfigurationError, takes_secrets
 from invsvc_async.events.event import Head, Headers, head_of
 from invsvc_async.events.receiving.admission import (
+    FULL,
     Arrival,
     Receipt,
     TrustSource,
@@ -59,7 +60,6 @@ from invsvc_async.events.receiving.stats import (
     Tally,
 )
 from invsvc_async.events.receiving.web import (
-    FULL,
     AsgiApp,
     SyncReceiver,
     cut_off,

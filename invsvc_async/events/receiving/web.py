@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.event import Head, Headers, head_of
-from invsvc_async.events.receiving.admission import COME_BACK, Receipt, unavailable
+from invsvc_async.events.receiving.admission import FULL, Receipt, unavailable
 from invsvc_async.events.receiving.handler_calls import without_exit
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ _Started: TypeAlias = concurrent.futures.Future[
 ]
 
 _log: Final = logging.getLogger("invsvc_async.events")
-# other bodies take all the room
-FULL: Final = Receipt(503, "unavailable", headers=COME_BACK)
 _DIGITS: Final = 18  # of a length, at most: longer ones are too large in any case
 # bytes of a body that are read at once where the application is not async
 _PIECE: Final = 16_384

@@ -97,6 +97,7 @@ class InboxWorker:
         self._woken = asyncio.Event()
         # The tasks of the events that are being handled, each with the end of its lease, by the loop's time.
         self._running: dict[asyncio.Task[None], float] = {}
+        self._assigning = asyncio.Lock()
         self._working: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False  # that no worker runs
@@ -126,6 +127,7 @@ class InboxWorker:
         """Start to take events, in a task of this loop; nothing of an earlier loop is used any more."""
         self._stopping = False
         self._woken = asyncio.Event()
+        self._assigning = asyncio.Lock()
         self._running = {}
         self._upkeep.start()
         self._working = asyncio.create_task(self._work(), name="invsvc events worker")
@@ -208,7 +210,25 @@ class InboxWorker:
         )
         if group.pace is not None:
             group.pace.use(len(entries), now)
+        took = asyncio.get_running_loop().time() - now
+        if took > _MARGIN:
+            await self._release_late(entries, took)
+            return bool(entries)
         return self._start(entries)
+
+    async def _release_late(self, entries: Sequence[Entry], took: float) -> None:
+        """
+        Release *entries*, since it is not known how much of their leases is over.
+
+        A file gives a lease before it flushes its commit, and a disk may take long for that.
+        """
+        for entry in entries:
+            _log.warning(
+                "%s was not begun in its lease: the event store took %.1f s to give it",
+                name_of(entry),
+                took,
+            )
+            await self.store.release(entry, delay=0)
 
     def _free_places(self) -> int:
         """Return how many more events may be handled at the same time."""
@@ -269,7 +289,9 @@ class InboxWorker:
             await self.results.failed(entry, error, end)
             return
         if deliveries and store is not None:
-            await store.assign(entry, deliveries)  # Each is then taken by itself.
+            # In their order, since the first one of an ordering key is the first to be handled.
+            async with self._assigning:
+                await store.assign(entry, deliveries)  # Each is then taken by itself.
         else:
             await self.results.succeeded(entry, end)
 

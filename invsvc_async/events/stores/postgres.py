@@ -11,8 +11,10 @@ then, and corrects them.  What waits for its retry may be late by as much as the
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
+from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
@@ -34,8 +36,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Put: TypeAlias = "tuple[Delivery, asyncio.Future[bool]]"
 
+_log: Final = logging.getLogger("invsvc_async.events")
 _MARK: Final = "invsvc_async events, "
 _LOCK: Final = 0x696E7665  # an arbitrary number: only one process may create the table
+_LOCK_TABLES: Final = "SELECT pg_advisory_xact_lock($1)"
+_LONGEST_UPGRADE: Final = 3600.0  # s
 _TIMEOUT: Final = 5.0  # s for one statement: the sender waits 10 s
 _PUTS: Final = 500  # deliveries of one statement
 _BYTES: Final = 8 << 20  # of their bodies, unless one is larger
@@ -109,7 +114,7 @@ class PostgresStore(ScriptedStore):
 @attrs.frozen
 class EventTable:
     """
-    The table of events: it is created, or brought up to date, by the first connection.
+    The table of events: it is created by the first connection, or brought up to date after that.
 
     *creates*: it is created if it does not exist; else that is an error.
     """
@@ -120,12 +125,12 @@ class EventTable:
 
     async def prepare(self, connection: Connection) -> None:
         """
-        Create the table, or check that it is one of events, and upgrade it.
+        Create the table, or check that it is one of events, perhaps of an earlier version.
 
         Raises:
             JournalError: It is missing, foreign, or of a version that the package does not know.
         """
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute(_LOCK_TABLES, _LOCK)
         if await connection.fetchval("SELECT to_regclass($1)", self.name) is None:
             if not self.creates:
                 raise JournalError(
@@ -134,6 +139,28 @@ class EventTable:
             await self.dialect.run(connection, create())
             await self._note_version(connection)
             return
+        await self._version(connection)
+
+    async def upgrade(self, connection: Connection) -> None:
+        """
+        Bring a table of an earlier version up to date, which takes as long as some passes through it.
+
+        Processes of that version may use the table, and go on afterwards.
+
+        Raises:
+            JournalError: The role may not change it.
+        """
+        await connection.execute(_LOCK_TABLES, _LOCK)
+        known = await self._version(connection)
+        if known < SCHEMA.version:
+            _log.warning(
+                "table %s: it has version %d, and is brought up to date.",
+                self.name,
+                known,
+            )
+            await self._upgrade(connection, known)
+
+    async def _version(self, connection: Connection) -> int:
         found = (
             await connection.fetchval(
                 "SELECT obj_description(to_regclass($1))", self.name
@@ -145,16 +172,9 @@ class EventTable:
                 f"table {self.name}: it is another program's. Choose another table."
             )
         _, of_schema, version = found.partition("schema ")
-        known = SCHEMA.check(f"table {self.name}", version if of_schema else None)
-        if known < SCHEMA.version:
-            await self._upgrade(connection, known)
+        return SCHEMA.check(f"table {self.name}", version if of_schema else None)
 
     async def _upgrade(self, connection: Connection, known: int) -> None:
-        """
-        Bring the table of an earlier version up to date; who prepares the store has the lock for that.
-
-        Processes of that version may use the table at the same time, and go on.
-        """
         await connection.execute("SET LOCAL lock_timeout = '2s'")
         try:
             await self.dialect.run(connection, SCHEMA.upgrade(known))
@@ -230,7 +250,7 @@ class PostgresEvents:
         async with here.opening:
             if here.puts is None:
                 try:
-                    from invsvc_async.storage.postgres_pool import Pool
+                    from invsvc_async.storage.postgres_pool import Pool, in_transaction
                 except ModuleNotFoundError as error:
                     words = (
                         f"PostgresStore: {error.name} is not installed. "
@@ -247,6 +267,14 @@ class PostgresEvents:
                     retry=False,
                 )
                 await pool.connect(self._table.prepare)
+                try:
+                    await pool.steadily(
+                        partial(in_transaction, act=self._table.upgrade),
+                        within=_LONGEST_UPGRADE,
+                    )
+                except BaseException:
+                    pool.give_up()
+                    raise
                 here.puts = GroupedPuts(pool, self._table.dialect)
             return here.puts
 

@@ -163,7 +163,7 @@ class ScriptedStore(CatchUpStore):
     @runs("each alone")
     def claim(self, delivery: Delivery, *, lease: float) -> Script[Entry | Standing]:
         key = delivery.key or made_up_key()
-        token = secrets.token_hex(8)
+        token = token_of(lease)
         rows = yield (
             statements.CLAIM,
             (
@@ -198,7 +198,7 @@ class ScriptedStore(CatchUpStore):
             return []
         yield from self._database.corrected(lease, names)
         text = statements.take(None if names is None else len(names))
-        rows = yield text, (limit, lease, secrets.token_hex(8), *(names or ()))
+        rows = yield text, (limit, lease, token_of(lease), *(names or ()))
         return sorted(map(_entry, rows), key=lambda entry: entry.id)
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
@@ -411,6 +411,11 @@ async def in_slices(
             return done
         rows = max(_LEAST_ROWS, min(_MOST_ROWS, 2 * rows, int(rows * seconds / took)))
         await asyncio.sleep(took)
+
+
+def token_of(lease: float) -> str:
+    """Return the token of a new lease of *lease* seconds, which ``statements.CORRECT`` reads in it."""
+    return f"{secrets.token_hex(8)}:{lease:g}"
 
 
 def _lock(*found: Delivery | Entry) -> Script[None]:

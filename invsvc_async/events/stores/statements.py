@@ -243,15 +243,18 @@ def take(handlers: int | None) -> str:
     return f"WITH {', '.join(each)} {_LEASE}"
 
 
+# The length of a lease is in its token, since processes may have leases of other lengths (``token_of`` in
+# ``scripts``).  That of an earlier version, whose token lacks it, is taken for $1.
+_LENGTH: Final = "coalesce(nullif(split_part(token, ':', 2), '')::float8, $1)"
 # In PostgreSQL, after its clock was set back (``postgres``): times that are too far in the future become
 # earlier.  $1 is the length of a lease, $2 the handlers whose leases have it, or NULL for those of all.
-CORRECT: Final = """
-    UPDATE {t} SET due = CASE WHEN token = '' THEN {now} ELSE {now} + $1 END
+CORRECT: Final = f"""
+    UPDATE {{t}} SET due = CASE WHEN token = '' THEN {{now}} ELSE {{now}} + {_LENGTH} END
     WHERE id = ANY (ARRAY(
-        SELECT id FROM {t} WHERE state = 'open' AND body IS NOT NULL AND due > {now} AND due < 'Infinity'
-            AND (token = '' AND attempts = 0 OR token <> '' AND due > {now} + $1)
+        SELECT id FROM {{t}} WHERE state = 'open' AND body IS NOT NULL AND due > {{now}} AND due < 'Infinity'
+            AND (token = '' AND attempts = 0 OR token <> '' AND due > {{now}} + {_LENGTH})
             AND ($2::text[] IS NULL OR handler = ANY ($2::text[]))
-        LIMIT 1000 {skip}
+        LIMIT 1000 {{skip}}
     ))
 """
 

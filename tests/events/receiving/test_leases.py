@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from tests.events.bodies import encoded, v2
 from tests.events.receiving.test_handlers import Plain, deliver, receiver_of
 from tests.events.receiving.test_receiver import until_none_is_open
 from tests.support.virtual_time import VirtualTimeLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 pytestmark = [pytest.mark.one_python, pytest.mark.loop_time]
 
@@ -92,6 +95,54 @@ async def test_store_that_is_slow(blocked: float, is_plain: bool) -> None:
 
     assert attempts == [2 if blocked else 1]
     assert (await store.counts())["handled"] == 1
+
+
+async def test_store_whose_answer_comes_after_the_lease() -> None:
+    """The event is released, and handled once by one handler: a disk may take long to flush a commit."""
+    stalls = [12.0]
+
+    class Stalling(events.MemoryStore):
+        async def take(self, **arguments: Any) -> list[events.Entry]:
+            entries = await super().take(**arguments)
+            if entries and stalls:
+                await asyncio.sleep(stalls.pop())
+            return entries
+
+    store, handler = memory(Stalling), Handler()
+    receiver = receiver_of(store=store, inbox=POLICY)
+    receiver.on("invoice.created", name="h")(handler)
+    await store.put(stored(handler="h"))
+    async with receiver:
+        await until_none_is_open(store, every=0.5, within=300)
+
+    assert (handler.most, handler.handled) == (1, {"dlv_1": 1})
+    assert not stalls
+
+
+async def test_events_are_assigned_in_their_order() -> None:
+    """The first one of an ordering key is handled first, however long the store takes for each."""
+    pauses, seen = [3.0, 0.0], list[str | None]()
+
+    class Uneven(events.MemoryStore):
+        async def assign(
+            self, entry: events.Entry, deliveries: Sequence[events.Delivery]
+        ) -> bool:
+            await asyncio.sleep(pauses.pop(0))
+            return await super().assign(entry, deliveries)
+
+    store = memory(Uneven)
+    receiver = receiver_of(store=store, inbox=POLICY)
+
+    @receiver.on("invoice.created", name="h", key=lambda _: "one")
+    async def note(event: events.Event) -> None:
+        seen.append(event.dedupe_key)
+
+    for number in (1, 2):
+        await store.put(stored(number))
+    async with receiver:
+        await until_none_is_open(store, every=0.5, within=300)
+
+    assert seen == ["dlv_1", "dlv_2"]
 
 
 async def test_inline_event_whose_handler_would_begin_late() -> None:

@@ -16,7 +16,7 @@ from invsvc_async.errors import (
     UnauthenticatedEventError,
 )
 from invsvc_async.events.event import Head
-from invsvc_async.events.receiving import admission
+from invsvc_async.events.receiving import admission, judging
 from tests.events.bodies import encoded, signature, signed_body, v2
 from tests.support.waiting import until
 
@@ -442,3 +442,30 @@ async def test_vault_that_is_asked_when_the_receiver_stops() -> None:
 
     assert ended.is_set()
     assert await waiting == 503
+
+
+async def test_forged_bodies_that_wait_for_newer_secrets(monkeypatch) -> None:
+    """Only some bytes of them wait, since anybody can send such: the senders of others are to come back."""
+    # reaches: thousands of bodies else
+    monkeypatch.setattr(judging, "_MOST_WAITING", 2 * len(SIGNED))
+    answers, asked = asyncio.Event(), asyncio.Event()
+    calls = 0
+
+    async def vault() -> str:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            asked.set()
+            await answers.wait()
+        return "whsec_1"
+
+    receiver = receiver_of(secrets=vault)
+    assert await sent(receiver, "whsec_1") == 200
+    forged = [asyncio.create_task(sent(receiver, "whsec_9")) for _ in range(2)]
+    await asked.wait()
+    assert await sent(receiver, "whsec_9") == 503
+    assert await sent(receiver, "whsec_1") == 200
+    answers.set()
+    assert [await each for each in forged] == [401, 401]
+    assert await sent(receiver, "whsec_9") == 401
+    assert receiver.stats().answers[503, "unavailable"] == 1

@@ -66,6 +66,35 @@ async def test_lease_of_another_handler(store, own_postgres) -> None:
         assert await owner.fetchval(text) > 3000
 
 
+@pytest.mark.parametrize("is_set_back", [False, True])
+async def test_lease_of_a_process_with_a_longer_timeout(
+    store, own_postgres, is_set_back
+) -> None:
+    """It lasts as long as that process has asked for, also as a worker with a shorter timeout looks."""
+    await store.put(delivery())
+    (entry,) = await store.take(limit=1, lease=3600)
+    if is_set_back:
+        await set_back(own_postgres)
+    assert await store.take(limit=1, lease=10) == []
+    async with connected(own_postgres) as owner:
+        text = "SELECT due - extract(epoch FROM clock_timestamp()) FROM invsvc_delivery"
+        assert 3000 < await owner.fetchval(text) <= 3600
+    assert await store.handled(entry)
+
+
+async def test_lease_that_an_earlier_version_gave(store, own_postgres) -> None:
+    """Its length is not known, so it is that of a lease of this process."""
+    await store.put(delivery())
+    await store.take(limit=1, lease=10)
+    async with connected(own_postgres) as owner:
+        await owner.execute("UPDATE invsvc_delivery SET token = '0123456789abcdef'")
+    await set_back(own_postgres)
+    assert await store.take(limit=1, lease=20) == []
+    async with connected(own_postgres) as owner:
+        text = "SELECT due - extract(epoch FROM clock_timestamp()) FROM invsvc_delivery"
+        assert 10 < await owner.fetchval(text) <= 20
+
+
 async def test_event_that_waits_for_its_retry(store) -> None:
     """It waits as long as it was to."""
     await store.put(delivery())
