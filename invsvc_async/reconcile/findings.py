@@ -685,9 +685,9 @@ def _candidates_are(known: Known, items: Sequence[Wire]) -> CannotTell:
 
 def _may_be_of_another_text(known: Known, tagged: list[dict[str, Wire]]) -> bool:
     """
-    Return whether the *tagged* items may be what another text of this write has made, since none has its URL.
+    Return whether another text of the write may have made the *tagged* items, since none has our URL.
 
-    A restored journal may lack what was sent under the key of a row; the row may have been edited since.
+    A restored journal may lack what was sent under the key of a row, and the row may have been edited since.
     """
     sent = known.intent.sent
     is_text_known = known.has_own_sends or not all(each.is_lost for each in sent)

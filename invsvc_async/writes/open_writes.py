@@ -178,7 +178,7 @@ class OpenWrites:
         self.revise(*(attrs.evolve(intent, newest=False) for intent in intents))
 
     def note_order(self, intent: Intent) -> None:
-        """Note whether *intent*, if it is open, was sent last: the order of its key tells that now."""
+        """Note whether an open *intent* was sent last, as the order of keys says now."""
         each = self._opened(intent.identity)
         if each is not None and each.intent.newest is None:
             each.intent = attrs.evolve(each.intent, newest=intent.newest)

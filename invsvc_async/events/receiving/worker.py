@@ -212,23 +212,9 @@ class InboxWorker:
             group.pace.use(len(entries), now)
         took = asyncio.get_running_loop().time() - now
         if took > _MARGIN:
-            await self._release_late(entries, took)
+            await _release_late(self.store, entries, took)
             return bool(entries)
         return self._start(entries)
-
-    async def _release_late(self, entries: Sequence[Entry], took: float) -> None:
-        """
-        Release *entries*, since it is not known how much of their leases is over.
-
-        A file gives a lease before it flushes its commit, and a disk may take long for that.
-        """
-        for entry in entries:
-            _log.warning(
-                "%s was not begun in its lease: the event store took %.1f s to give it",
-                name_of(entry),
-                took,
-            )
-            await self.store.release(entry, delay=0)
 
     def _free_places(self) -> int:
         """Return how many more events may be handled at the same time."""
@@ -320,6 +306,21 @@ class InboxWorker:
             raise TimeoutError(
                 f"the handler did not end within {seconds:g} s"
             ) from error
+
+
+async def _release_late(store: Store, entries: Sequence[Entry], took: float) -> None:
+    """
+    Release *entries*, since it is not known how much of their leases is over.
+
+    A file gives a lease before it flushes its commit, and a disk may take long for that.
+    """
+    for entry in entries:
+        _log.warning(
+            "%s was not begun in its lease: the event store took %.1f s to give it",
+            name_of(entry),
+            took,
+        )
+        await store.release(entry, delay=0)
 
 
 class _AllClaims:
