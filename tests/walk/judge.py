@@ -437,7 +437,8 @@ def _since_seen(
     """
     Return when other writes changed *thing* before the first of *sends*, *until* then.
 
-    Only those that were sent after the process of that send had read the thing.
+    Only those that were sent after the process of that send had read the thing.  A journey shows when it was changed,
+    so its state counts also if it was read while an earlier write could have an effect.
     """
     if not sends:
         return []
@@ -448,12 +449,13 @@ def _since_seen(
         if run.partition("/")[0] == sends[0].client and what == f"{thing} 200"
     ]
     first = min(reads, default=until)
+    is_dated = thing.startswith("/journeys/")
     return [
         effect.at
         for effect in service.effects
         if effect.thing == thing
         and effect.writer != key
-        and first <= service.sends[effect.number].started
+        and first <= (effect.at if is_dated else service.sends[effect.number].started)
         and effect.at < until
     ]
 
