@@ -262,7 +262,8 @@ async def test_later_write_that_begins_a_moment_before_an_earlier_one(
     thing = thing_of(service, "journeys")
     async with waiting(service, shared, thing, "k1", "k2") as (one, other):
         later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())
-        await asyncio.sleep(0.02)  # sleeps: so that it waits; nothing tells
+        # sleeps: until what was cancelled can have no effect; it would be sent then if it did not wait
+        await asyncio.sleep(3.0)
         assert (await update(other, "journeys", thing, "k1").outcome()).applied
         assert (await later).applied
     assert written(service, "journeys") == ["first", "k1", "k2"]
