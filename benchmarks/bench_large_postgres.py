@@ -84,9 +84,10 @@ async def measure(address: str) -> None:
     from invsvc_async import Verdict
     from invsvc_async.batch.entries import entries_of, summary_of
     from invsvc_async.concurrency.clock import SystemClock
-    from invsvc_async.durable.entries import lane_for, reopen_all
+    from invsvc_async.durable.entries import reopen_all
     from invsvc_async.durable.entry import Entry, State
     from invsvc_async.durable.leases import Leases
+    from invsvc_async.durable.store.lanes import lane_for
 
     journal: Any = entries_of(address)
     await timed("open", journal.open())

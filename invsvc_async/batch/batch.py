@@ -31,6 +31,7 @@ from invsvc_async.batch.sending import Sending
 from invsvc_async.concurrency.uncopied import Uncopied
 from invsvc_async.durable.entries import reopen_all
 from invsvc_async.durable.entry import State
+from invsvc_async.durable.store.earlier_names import use_names_of_today
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_hooks
@@ -121,8 +122,8 @@ class Batch(Uncopied):
         times per second. *same_mode* asserts that a new credential has the team and data mode
         of the one with which the batch was begun.
 
-        *stop_after* stops a run after so many writes that were not applied (a whole number), or at such a
-        share of the finished writes (below 1; counted from 20 on). Writes under way end first.
+        *stop_after* stops a run after so many writes with another verdict than APPLIED (a whole number), or
+        at such a share of the finished writes (below 1; counted from 20 on). Writes under way end first.
 
         A journal that may lack sends is not opened, unless told how. *restored* says that it is an older
         copy: until an input has been read again, each write that it does not have as finished is settled
@@ -166,6 +167,7 @@ class Batch(Uncopied):
             await self.entries.facts.check_client(
                 core, "batch", same_mode=self.sending.same_mode
             )
+            await use_names_of_today(self.entries.store, core)
             self.sending.epoch = str(
                 await self.entries.facts.get("epoch", token_hex(16))
             )

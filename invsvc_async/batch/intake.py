@@ -13,8 +13,8 @@ import msgspec
 from invsvc_async.batch.file_check import Met
 from invsvc_async.batch.sending import content_of, new_entry
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable.entries import lane_for
 from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.store.lanes import lane_for
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.writes.new_intent import intent_of
 from invsvc_async.writes.write import AnyWrite, Write

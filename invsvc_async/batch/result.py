@@ -9,12 +9,13 @@ import attrs
 from invsvc_async.durable.records import (
     VerdictRecord,
     error_in,
+    evidence_in,
     outcome_of,
     verdict_and_record,
 )
 from invsvc_async.errors import JournalError
 from invsvc_async.models.portable import html_table
-from invsvc_async.reconcile.history import Basis, Evidence, Secret, Verdict
+from invsvc_async.reconcile.history import Secret, Verdict
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.reconcile.outcome import Outcome, OutcomeBase
 
@@ -196,9 +197,7 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:
         outcome: OutcomeBase[Any] = OutcomeBase(
             verdict=verdict,
             message=record.why,
-            evidence=Evidence(
-                basis=cast("Basis", record.basis or "none"), person=record.person
-            ),
+            evidence=evidence_in(record),
             error=error_in(record, verdict, entry.operation),
             attempts=record.tries,
             resends=record.again,

@@ -12,13 +12,13 @@ class VerdictCount:
     """
     The count of the writes that have their verdicts.
 
-    *stop_after* is how many of them may fail, as a number or a share. What was not applied has failed.
+    *stop_after* is how many of them may have another verdict than APPLIED, as a number or a share.
     """
 
     def __init__(self, stop_after: float | None) -> None:
         self._stop_after = stop_after
         self.done: int = 0  # writes that have their verdict
-        self._failed = 0  # of them, those that were not applied
+        self._failed = 0  # of them, those with another verdict than APPLIED
 
     def add(self, verdict: Verdict) -> BatchStoppedError | None:
         """Count a finished write; return the error of the run if there are too many failures now."""
@@ -30,8 +30,9 @@ class VerdictCount:
         if not self._has_failed_too_often(most):
             return None
         return BatchStoppedError(
-            f"stop_after: {self._failed:,} of {self.done:,} writes were not applied, and the limit is "
-            f"{most}. See the results, and run again once the cause is removed; other writes are to do."
+            f"stop_after: {self._failed:,} of {self.done:,} writes have another verdict than applied, and "
+            f"the limit is {most}. See the results, and run again once the cause is removed; other writes "
+            "are to do."
         )
 
     def _has_failed_too_often(self, most: float) -> bool:

@@ -9,7 +9,6 @@ import sys
 import weakref
 from contextlib import nullcontext
 from functools import partial
-from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -20,6 +19,7 @@ from invsvc_async.durable.store import due, lanes as in_lanes, lists
 from invsvc_async.durable.store.conditions import aside_of, lane_of
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.due import NotDue
+from invsvc_async.durable.store.earlier_names import use_names_of_today
 from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.migrations import WITH_DUE_TIMES
@@ -103,6 +103,8 @@ class Entries:
             self._unclosed = weakref.finalize(self, self.store.abandon)
             self._unclosed.atexit = False
         await self.store.open_for(self._core, same_mode=self._same_mode)
+        if self._core is not None and not self.store.how.reading:
+            await use_names_of_today(self.store, self._core)
 
     async def aclose(self) -> None:
         """Store everything and close it."""
@@ -277,14 +279,6 @@ class Entries:
         """Run *deletion* of entries of *keys*, and delete what a store has of them elsewhere."""
         del keys
         return await self.store.run(deletion)
-
-
-def lane_for(key: str, thing: str | None, lanes: int) -> int:
-    """Return which of the *lanes* of a store is for a write: the same for all writes to one thing."""
-    if lanes == 1:
-        return 1
-    name = (thing or key).encode(errors="surrogatepass")
-    return 1 + int.from_bytes(blake2b(name, digest_size=8).digest()) % lanes
 
 
 def _may_have_times(store: Store) -> bool:

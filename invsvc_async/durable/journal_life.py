@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from invsvc_async.concurrency.cancellation import finished
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.own_lane import OwnLane
+from invsvc_async.durable.store.earlier_names import use_names_of_today
 from invsvc_async.durable.store.sqlite import SqliteStore
 from invsvc_async.errors import ConfigurationError, JournalError
 
@@ -186,6 +187,8 @@ class JournalLife:
                 self._unclosed = weakref.finalize(self, self._store.abandon)
                 self._unclosed.atexit = False
             await self._store.open_for(self.core, same_mode=False)
+            if self.core is not None:
+                await use_names_of_today(self._store, self.core)
             own = await OwnLane.made(self._store, self.core)
             if not self._store.is_shared:
                 await self._left.take(own.lane, None)

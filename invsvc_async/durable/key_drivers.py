@@ -63,7 +63,6 @@ async def drive(run: KeyedRun, driver: Driver[Any]) -> Driver[Any] | Seen | NotN
     try:
         await driver.drive()
     except KeyTakenError as error:
-        driver.take_back()
         return error.why
     except LostEntryError:  # whoever has it settles it
         run.options.core.writes.forget(driver.intent.identity)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import count
+from weakref import WeakValueDictionary
 
 import attrs
 
@@ -72,6 +73,10 @@ class StartOrder:
         self._starts: dict[str, deque[KeyStart]] = {}
         self._running: dict[str, dict[int, KeyStart]] = {}  # keyed ones, by number
         self._numbers = count(1)
+        # Held by the first of the writes without a key that wait for keyed runs, while one does.
+        self._first_waits: WeakValueDictionary[str, asyncio.Lock] = (
+            WeakValueDictionary()
+        )
 
     def enter(self, thing: str, *, is_keyed: bool = True) -> KeyStart:
         """Note that a run for *thing* starts."""
@@ -107,7 +112,20 @@ class StartOrder:
         await start.is_first
 
     async def until_keys_ended(self, start: KeyStart) -> None:
-        """Wait until the keyed runs for the thing of *start* that have started before it have ended."""
+        """
+        Wait until the keyed runs for the thing of *start* that have started before it have ended.
+
+        The writes that wait so go on in the order in which they came here, also before one that comes just as
+        the last of those runs has ended, and need not wait for that.
+        """
+        waits = self._first_waits.get(start.thing)
+        if waits is None:
+            waits = asyncio.Lock()
+            self._first_waits[start.thing] = waits
+        async with waits:
+            await self._until_ended_before(start)
+
+    async def _until_ended_before(self, start: KeyStart) -> None:
         while running := self._running.get(start.thing):
             first = next(iter(running.values()))
             if first.number > start.number:

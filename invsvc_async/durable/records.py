@@ -78,7 +78,7 @@ class VerdictRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     cause: str | None = None  # a code for the reason
     # tuples, because a list would be made for each record
     candidates: tuple[str, ...] = ()
-    duplicates: tuple[str, ...] | None = ()  # None: not known; not in a batch
+    duplicates: tuple[str, ...] | None = ()  # None: not known
     story: str | None = None  # unless the verdict is APPLIED
     person: PersonFinding | None = None  # whose finding the verdict is
     # Not in a batch, and instead of `failed`, `status`, `code` and `story`:
@@ -129,7 +129,7 @@ def record_of(outcome: AnyOutcome) -> VerdictRecord:
         cause=evidence.cause,
         person=evidence.person,
         candidates=_ids(evidence.candidates),
-        duplicates=_ids(evidence.duplicates or ()),
+        duplicates=None if evidence.duplicates is None else _ids(evidence.duplicates),
     )
     if not plain or evidence.basis != "answered":
         record.why = outcome.message
@@ -195,8 +195,6 @@ def verdict_record(
     record.why = outcome.message
     record.livemode = outcome.livemode
     record.value = without_secrets(_plain(outcome.value))
-    if outcome.evidence.duplicates is None:
-        record.duplicates = None
     record.story = record.failed = record.status = record.code = None
     if error is not None:
         record.error = {name: _plain(each) for name, each in plain_error(error).items()}
@@ -302,13 +300,7 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
     outcome: OutcomeBase[Any] = OutcomeBase(
         verdict=verdict,
         message=record.why,
-        evidence=Evidence(
-            basis=cast("Basis", record.basis),
-            candidates=_by_id(record.candidates),
-            duplicates=None if record.duplicates is None else _by_id(record.duplicates),
-            cause=cast("Cause | None", record.cause),
-            person=record.person,
-        ),
+        evidence=evidence_in(record),
         value=value,
         error=error,
         attempts=record.tries,
@@ -320,6 +312,17 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
         livemode=record.livemode,
     )
     return cast("Outcome[Any]", outcome)
+
+
+def evidence_in(record: VerdictRecord) -> Evidence:
+    """Return what the verdict of *record* is based on."""
+    return Evidence(
+        basis=cast("Basis", record.basis or "none"),
+        candidates=_by_id(record.candidates),
+        duplicates=None if record.duplicates is None else _by_id(record.duplicates),
+        cause=cast("Cause | None", record.cause),
+        person=record.person,
+    )
 
 
 def error_in(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from invsvc_async.durable.entries import lane_for
 from invsvc_async.durable.store.enqueued import (
     common_into,
     compared_in,
     insert_into,
     lock_things,
 )
+from invsvc_async.durable.store.lanes import lane_for
 from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.enqueuing import Enqueuing, not_there, too_old_for
 

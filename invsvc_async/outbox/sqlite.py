@@ -34,6 +34,7 @@ from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.enqueuing import Enqueuing, not_there, too_old_for
 from invsvc_async.outbox.entries import OutboxEntries
 from invsvc_async.outbox.file_deletions import FileDeletions
+from invsvc_async.writes.line_names import earlier_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -201,10 +202,13 @@ class SqliteOutbox(OutboxEntries):
         async with self._moving:
             await self._deletions.settle()
             waiting: set[str] = set()
+            names = earlier_names(self._core)
             after = 0
             while new := await self.file.rows(
                 application_table.new_rows(self.file.base_url, after, _AT_ONCE)
             ):
+                for row in new:
+                    row.thing = names.get(row.thing or "", row.thing)
                 taken = await take_in(self.store, new, waiting)
                 if taken.rows:
                     await self.file.do(application_table.mark_moved(taken.rows))

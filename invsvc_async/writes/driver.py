@@ -371,10 +371,6 @@ class Driver(Generic[T]):
         """Use the *outcome* of another run, or a fuller one, as the outcome of this run."""
         self.run.keep(outcome)
 
-    def take_back(self) -> None:
-        """Leave nothing open, because the journal has refused the first send: another run has this write."""
-        self.core.writes.open_writes.forget(self.intent.identity)
-
     def tell_heard(self) -> None:
         """Notify the journal, a little later, that the application has the verdict."""
         if self._is_unheard:

@@ -80,6 +80,18 @@ def thing_of(
     return line_of(core, request, tag)
 
 
+def earlier_names(core: ClientCore | None) -> dict[str, str]:
+    """
+    Return the lines that 0.1.0 has called otherwise, and their names of today.
+
+    It did not know that a team which a write names is the credential's own.
+    """
+    own = None if core is None else core.own_team
+    if own is None:
+        return {}
+    return {f"{path} {own}": f"{path} None" for path in _ONE_OF_A_TEAM}
+
+
 def creates(request: Request) -> bool:
     """Return whether *request* creates a thing that may be taken for another, so that none is replaced."""
     return kind_of_create(request) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from invsvc_async import JournalError, Outcome, Verdict
@@ -94,6 +95,22 @@ def done(text):
 def test_result_whose_duplicates_are_not_known():
     """It names none."""
     assert Result.of(done('{"duplicates":null}')).duplicates == ()
+
+
+@pytest.mark.parametrize("duplicates", [(), ({"id": "wh_2"},), None])
+def test_outcome_of_a_batch_names_what_else_was_made(duplicates):
+    """An applied write has no intent any more, and still its candidates and duplicates, or that none is known."""
+    evidence = Evidence(
+        basis="tag", candidates=({"id": "wh_3"},), duplicates=duplicates
+    )
+    made = attrs.evolve(outcome((LOST, READ)), evidence=evidence)
+
+    stored = done(encoded(record_of(made)))
+
+    assert outcome_in(stored, Commons()).evidence == evidence
+    assert Result.of(stored).duplicates == tuple(
+        each["id"] for each in duplicates or ()
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch.entries import BatchEntries, summary_of
 from invsvc_async.client import options_of
-from invsvc_async.durable.entries import lane_for, reopen_all
+from invsvc_async.durable.entries import reopen_all
 from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.store.lanes import lane_for
 from invsvc_async.durable.store.noted import Chosen
 from tests.durable.stores import KINDS, SCAN, counts, opened, store_of
 

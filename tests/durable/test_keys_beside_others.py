@@ -278,6 +278,26 @@ async def test_writes_of_both_kinds_at_once(service, address, order, is_known):
     assert applied(service, "journeys.update", "name")[-len(names) :] == names
 
 
+async def test_write_without_a_key_that_is_asked_for_as_a_key_before_it_ends(
+    service, address
+):
+    """It takes effect after the one that has waited for that key."""
+    journey = service.seed_journey(name="old").id
+    async with opened(service, address) as client:
+        assert (await renaming(client, journey, "0").outcome()).applied
+        with gate(service, "journeys.update") as held:
+            keyed = asyncio.create_task(
+                renaming(client, journey, "1").keyed("1").outcome()
+            )
+            await until(lambda: held.held)
+            waiting = asyncio.create_task(renaming(client, journey, "2").outcome())
+            await client.journeys.get(journey)  # meanwhile it has begun to wait
+        outcomes = [await keyed, await renaming(client, journey, "3").outcome()]
+        outcomes.append(await waiting)
+    assert [each.verdict for each in outcomes] == [Verdict.APPLIED] * 3
+    assert applied(service, "journeys.update", "name") == ["0", "1", "2", "3"]
+
+
 async def test_writes_without_a_key_leave_nothing_of_their_things(service, address):
     """A journal in which no key is used does not grow with the things that are changed."""
     async with opened(service, address) as client:

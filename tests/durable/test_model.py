@@ -16,10 +16,11 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable.entries import lane_for, reopen_all
+from invsvc_async.durable.entries import reopen_all
 from invsvc_async.durable.entry import Entry, LostEntryError, State
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.results import Consumer
+from invsvc_async.durable.store.lanes import lane_for
 from invsvc_async.durable.store.states import Left
 from tests.durable.stores import SENT, counts, numbers, store_of
 from tests.support.waiting import until_no

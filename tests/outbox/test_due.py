@@ -12,9 +12,10 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.durable.entries import lane_for, not_due
+from invsvc_async.durable.entries import not_due
 from invsvc_async.durable.leases import Leases
 from invsvc_async.durable.store import due, lists
+from invsvc_async.durable.store.lanes import lane_for
 from invsvc_async.durable.store.noted import Chosen
 from invsvc_async.durable.store.restored import mark_restored
 from invsvc_async.durable.store.team_turns import next_of_teams

@@ -69,7 +69,7 @@ _OPERATION = "The input is a CSV table; each row is such a write."
 _MAP = "Of a table: one argument; repeatable."
 _TAG = "Tag new webhooks, so that they can be identified."
 _STOP_AFTER = (
-    "Stop after so many writes, or such a share (0.05), that were not applied."
+    "Stop after so many writes, or such a share (0.05), that are not told as applied."
 )
 
 

@@ -13,6 +13,10 @@ from typing import Final
 # opened it (``NOTE_CREDENTIAL``).  That of client journals has one without a fingerprint: there, each lane
 # has its own.
 
+# The version of the package's names of things that the entries have; there is none in a store of 0.1.0
+# (``earlier_names``).
+NAMES: Final = "names"
+NAMES_OF_TODAY: Final = "2"
 # Of a file: which process gives the verdicts of what is sent now.
 TAKER: Final = "taker"
 # Of a store that was restored from a copy: its ``Mark`` (``restored``).

@@ -18,6 +18,7 @@ looks again at all entries behind one that another process has.
 from __future__ import annotations
 
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from invsvc_async.durable.entry import LostEntryError, State
@@ -71,6 +72,14 @@ class LaneOwner(NamedTuple):
     silent: float | None
     silence: float
     is_alive: bool
+
+
+def lane_for(key: str, thing: str | None, lanes: int) -> int:
+    """Return which of the *lanes* of a store is for a write: the same for all writes to one thing."""
+    if lanes == 1:
+        return 1
+    name = (thing or key).encode(errors="surrogatepass")
+    return 1 + int.from_bytes(blake2b(name, digest_size=8).digest()) % lanes
 
 
 def lost_entry() -> LostEntryError:

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
+from invsvc_async.durable.store.fact_names import NAMES, NAMES_OF_TODAY
 from invsvc_async.durable.store.migrations import schema_of
 from invsvc_async.durable.store.statements import entry_sql, schema_sql, store_sql
 from invsvc_async.errors import JournalError
@@ -114,7 +115,14 @@ def create(how: Opening, **facts: str) -> Script[None]:
     version = schema_of(counted=how.counted).version
     yield (
         store_sql.INSERT_FACTS,
-        ([("schema", str(version)), ("kind", how.kind), *facts.items()],),
+        (
+            [
+                ("schema", str(version)),
+                ("kind", how.kind),
+                (NAMES, NAMES_OF_TODAY),
+                *facts.items(),
+            ],
+        ),
     )
     if how.lanes:
         yield store_sql.insert_free_lanes(how.lanes), ()

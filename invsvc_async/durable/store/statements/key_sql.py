@@ -22,6 +22,7 @@ from invsvc_async.durable.store.conditions import (
     FREED,
     IN_LANE,
     KEYED,
+    NOT_APPLIED,
     OPEN,
     Teller,
     WaitsFor,
@@ -165,6 +166,26 @@ ENTER_ORDER: Final = """
 {postgres}INSERT INTO {s}states AS s (thing, place) VALUES ($1, 0)
     ON CONFLICT (thing) DO UPDATE SET newest = NULL
 """
+
+# --- things that have another name now: ``earlier_names``
+
+# The writes to the thing $1 get its name of today, $2; those in the lanes of a batch or an outbox get the
+# lane of that name, $3.  First those that are open, then those that may be retried.  Of others, nobody asks
+# the thing.
+_RENAME: Final = f"""
+UPDATE {{s}}entries SET thing = $2, lane = CASE WHEN $3 > 0 AND {IN_LANE} THEN $3 ELSE lane END
+    WHERE thing = $1
+"""
+RENAME_OPEN: Final = f"{_RENAME} AND {OPEN}"
+RENAME_NOT_APPLIED: Final = f"{_RENAME} AND {NOT_APPLIED}"
+# The last place is that of either name, and what the last write left counts as not known.  The next claim of
+# a key of the thing must not count as next (``CLAIM``).
+MERGE_STATES: Final = """
+INSERT INTO {s}states AS s (thing, place) SELECT $2, place FROM {s}states WHERE thing = $1
+    ON CONFLICT (thing) DO UPDATE SET team = NULL, state = NULL, stamp = NULL, newest = NULL, before = NULL,
+        place = CASE WHEN excluded.place > s.place THEN excluded.place ELSE s.place END
+"""
+DELETE_STATE: Final = "DELETE FROM {s}states WHERE thing = $1"
 
 # --- the order of the writes to one thing: ``order``
 
