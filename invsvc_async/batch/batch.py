@@ -31,7 +31,6 @@ from invsvc_async.batch.sending import Sending
 from invsvc_async.concurrency.uncopied import Uncopied
 from invsvc_async.durable.entries import reopen_all
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.store.earlier_names import use_names_of_today
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_hooks
@@ -167,7 +166,6 @@ class Batch(Uncopied):
             await self.entries.facts.check_client(
                 core, "batch", same_mode=self.sending.same_mode
             )
-            await use_names_of_today(self.entries.store, core)
             self.sending.epoch = str(
                 await self.entries.facts.get("epoch", token_hex(16))
             )

@@ -90,6 +90,7 @@ from invsvc_async.batch.signs_of_life import SignsOfLife
 from invsvc_async.batch.team_turns import TeamTurns, in_turns
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.leases import Leases, pause_of
+from invsvc_async.durable.store.earlier_names import use_names_of_today
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -165,6 +166,7 @@ class Dispatcher:
 
     async def start_beating(self, kind: str) -> None:
         """Start to give signs of life, for a store of *kind*."""
+        await use_names_of_today(self._entries.store, self._sending.core)
         await self.leases.forget_the_dead()
         await self._signs.show()
         self._beating = asyncio.create_task(

@@ -19,7 +19,6 @@ from invsvc_async.durable.store import due, lanes as in_lanes, lists
 from invsvc_async.durable.store.conditions import aside_of, lane_of
 from invsvc_async.durable.store.deleting import drop, old_entries, prune
 from invsvc_async.durable.store.due import NotDue
-from invsvc_async.durable.store.earlier_names import use_names_of_today
 from invsvc_async.durable.store.facts import Facts, now_of
 from invsvc_async.durable.store.findings import entry_of
 from invsvc_async.durable.store.migrations import WITH_DUE_TIMES
@@ -103,8 +102,6 @@ class Entries:
             self._unclosed = weakref.finalize(self, self.store.abandon)
             self._unclosed.atexit = False
         await self.store.open_for(self._core, same_mode=self._same_mode)
-        if self._core is not None and not self.store.how.reading:
-            await use_names_of_today(self.store, self._core)
 
     async def aclose(self) -> None:
         """Store everything and close it."""

@@ -37,7 +37,7 @@ from invsvc_async.outbox.file_deletions import FileDeletions
 from invsvc_async.writes.line_names import earlier_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from invsvc_async.durable.entry import Entry
@@ -182,10 +182,12 @@ class SqliteOutbox(OutboxEntries):
 
     async def hear(self, woken: Callable[..., None]) -> None:
         """Move rows, and call *woken* after that, or when entries were reopened."""
+        # Whoever sends has the client of the writes.
+        names = earlier_names(self._core)
         reopened = asyncio.create_task(super().hear(woken))
         try:
             while True:
-                moved = await self.move()
+                moved = await self.move(names)
                 if moved.before is not None:
                     woken(str(_LANE), moved.before)
                 if moved.has_times:
@@ -197,18 +199,21 @@ class SqliteOutbox(OutboxEntries):
             reopened.cancel()
             await asyncio.wait([reopened])
 
-    async def move(self) -> TakenIn:
-        """Move the first new rows that need not wait, and return what was moved."""
+    async def move(self, names: Mapping[str, str] | None = None) -> TakenIn:
+        """
+        Move the first new rows that need not wait, and return what was moved.
+
+        Things that have an earlier name in *names* get that of today, as in ``use_names_of_today``.
+        """
         async with self._moving:
             await self._deletions.settle()
             waiting: set[str] = set()
-            names = earlier_names(self._core)
             after = 0
             while new := await self.file.rows(
                 application_table.new_rows(self.file.base_url, after, _AT_ONCE)
             ):
                 for row in new:
-                    row.thing = names.get(row.thing or "", row.thing)
+                    row.thing = (names or {}).get(row.thing or "", row.thing)
                 taken = await take_in(self.store, new, waiting)
                 if taken.rows:
                     await self.file.do(application_table.mark_moved(taken.rows))

@@ -12,7 +12,6 @@ import pytest
 
 from invsvc_async import Outbox, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.durable.store import earlier_names
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.durable.test_key_teams import older as older_version
@@ -145,24 +144,14 @@ async def test_keys(service, address):
     assert sent(service) == ["done", "lost", "new"]
 
 
-async def test_only_once(service, place, monkeypatch):
-    """Several that open a store at once leave the names of today alone, and so does a new store."""
-    renamed = []
-    # reaches: what an opening does is seen nowhere else
-    rename = earlier_names._rename_things
-
-    def noted(*arguments):
-        renamed.append(arguments)
-        return rename(*arguments)
-
-    # reaches: what an opening does is seen nowhere else
-    monkeypatch.setattr(earlier_names, "_rename_things", noted)
+async def test_only_once(service, place):
+    """What is called otherwise later is of somebody else, and stays."""
+    async with client_of(service) as client, Batch.open(place, client) as batch:
+        await all_of(batch)
     async with earlier(service) as client, Batch.open(place, client) as batch:
         service.script("sheets.save_mapping", "422")
-        await all_of(batch, [saving(client, "older", service.team)])
-        await forget(batch.entries.store)
-    for _ in range(2):
-        async with client_of(service) as client, Batch.open(place, client) as batch:
-            things, _ = await things_in(batch.entries.store)
-            assert things == [TODAY]
-    assert len(renamed) == 1
+        await all_of(batch, [saving(client, "other", service.team)])
+    async with client_of(service) as client, Batch.open(place, client) as batch:
+        await all_of(batch)
+        things, _ = await things_in(batch.entries.store)
+    assert things == [EARLIER]
