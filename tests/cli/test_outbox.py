@@ -280,9 +280,9 @@ async def test_progress_while_rows_are_moved(service, place, working, monkeypatc
     move = SqliteOutbox.move
     may_move = asyncio.Event()
 
-    async def wait_and_move(entries):
+    async def wait_and_move(entries, *names):
         await may_move.wait()
-        return await move(entries)
+        return await move(entries, *names)
 
     # reaches: nothing that a user does holds the move for long
     monkeypatch.setattr(SqliteOutbox, "move", wait_and_move)

@@ -9,14 +9,15 @@ explains scripts.
 All SQL of the tables is in ``statements``: a named text for each statement, beside a sentence of what it
 guards.  The top of ``statements`` tells how to read one.  Fragments are in ``conditions`` and
 ``durable/entry.py``, which has the columns of an entry; and in ``noted`` those on what users note: how it is
-chosen, and shown.  A new column of it needs a field in ``writes/noted``, and a version, in ``schema_sql`` and
-``migrations``.
+chosen, and shown.  A new column of it needs a field in ``writes/noted``, a row of ``NOTED`` in ``noted``, and
+a version, in ``schema_sql`` and ``migrations``.
 
 =====================  ================================================================================
 what is asked for      file: operations
 =====================  ================================================================================
 a store                ``opening``: where it is; ``store_at``.  ``tables``: making them, and bringing them
-                       up to date.  ``facts``: what holds for all of it
+                       up to date.  ``facts``: what holds for all of it.  ``earlier_names``: the
+                       things in one of 0.1.0 get their names of today
 who lives              ``members``: signs of life.  ``lanes``: who has which entries; take-over
 a write under a key    ``claims``: ``claim`` (Claimed, Finished, Held, Abandoned), ``look``, ``take``,
                        ``reopen_seen``, ``note_anew``, ``release``; ``released_in_doubt``, for those
@@ -64,9 +65,10 @@ The states of an entry
 An entry is in a *lane*, a number, whose row in ``lanes`` may have the token of a process, the *owner* of the
 lane.  An owner may live, be *silent*, so that it counts as dead (``members``), or have ended; in a file, the
 one that has the lock of the file lives.  Only a living owner of its lane sends an entry.  The lanes ``FREED``
-and ``ENDED`` have no row (``conditions``).  *Provably done* with it is an owner that has ended, and that none
-took for dead before.  Of a key, that is believed only if within the last hour, no process of the store was
-taken for dead that had only been silent.
+and ``ENDED`` have no row (``conditions``).  An owner is *provably done* with an entry once it has released
+the lane, or the entry is in ``ENDED``; and if within the last hour, nothing was taken over from a process
+that may only have been silent.  Then whoever takes the entry does not wait for requests that the owner may
+still have under way (``has_ended`` of ``TakenLane``, ``is_gone`` of ``claims``).
 
 ================  ================  ================================================  ==================
 state             ``state``         other columns                                     left by
@@ -127,8 +129,9 @@ send        of a batch or an outbox               puts: ``put_in_database``, wit
                                                   ``put_in_file``, with ``entry_sql.PUT_IN_FILE``
             of a key that enters, and is next     by its claim, as it enters
             of a key whose run is not next yet    order: ``begin``, with ``key_sql.BEGIN``
-            of a key whose run is next; or that   as of a batch
-            has no thing
+            of a key, once more, after one of     as of a batch
+            these, or if it creates; or that has
+            no thing
             of a write without a key              puts: ``put_unkeyed``, with ``entry_sql.PUT_UNKEYED``
 take back   provably not sent; becomes TO DO      as send, with that state.  When it is released, too:
                                                   claims: ``release``, with ``key_sql.RELEASE``
@@ -165,6 +168,8 @@ reopen      of one key, by its next run           claims: ``reopen_seen``, with 
                                                   ``entry_sql.FREE_REOPENED``
             for the finding of a person           findings: ``store_finding``, with
                                                   ``key_sql.OPEN_AGAIN``
+rename      to a thing that 0.1.0 called          earlier_names: ``use_names_of_today``, with
+            otherwise; perhaps to another lane    ``key_sql.RENAME_OPEN`` and ``RENAME_NOT_APPLIED``
 empty       pruned, in a batch                    deleting: ``prune(empties=True)``, with
                                                   ``entry_sql.EMPTY``
 forget      dropped: nothing was sent; or done,   deleting: ``drop``, with ``entry_sql.DROP``
@@ -185,8 +190,8 @@ may have been sent.  After another verdict, ``retry`` keeps only that something 
 A write of a key that is done anew with another body, or to another thing, stays TO DO; claims:
 ``key_sql.NOTE_ANEW`` stores its new digest, intent, thing and place together.
 
-A person may finish an entry that is TO DO, if it was reopened after UNKNOWN, or is of an older copy of the
-store, which does not know what was sent since.
+A person may finish an entry that is TO DO, if its intent has a send that may have had an effect, as after
+UNKNOWN, or if it is of an older copy of the store, which does not know what was sent since.
 
 Which guards they have
 ======================
@@ -213,7 +218,8 @@ Which guards they have
   always.
 - What follows from an end, in ``unheard``, ``states`` and ``counts``, is done by the same statement.  In a
   file, by triggers (``schema_sql``) and ``NOTE_LEFT_IN_FILE``, because each statement of Python costs the
-  GIL.  For a person's finding, in PostgreSQL by further statements of its transaction (``findings``).
+  GIL.  For a person's finding, what is in ``states`` is done by further statements of its transaction
+  (``findings``); in PostgreSQL, all.
 - Whether a claimed write may enter as being sent is decided before the insertion; in a file, after it, in the
   same transaction (``order``).
 """

@@ -3,8 +3,8 @@ What the columns of an entry say, as the conditions that statements share; and t
 
 The states of an entry are in ``store/__init__``.
 
-Each stands after the name of a row: ``e.{OPEN}``.  Migrations repeat the texts, because a migration that was
-released never changes.
+Each condition stands after the name of a row: ``e.{OPEN}``; in ``DONE_AND_OPEN``, only its first column does.
+Migrations repeat the texts, because a migration that was released never changes.
 
 ``lane`` says who may send an entry, and whether its time has come.  Only a number above 0 is a row of
 ``lanes``, with an owner.

@@ -11,14 +11,15 @@ key, and whoever enqueues the same write is told that it is there.  So the order
 3. The note is deleted.
 
 If something intervenes after the first step, the note is found before any other row is moved or deleted, at
-the latest when the store is opened again.  ``settle`` then looks which of the rows are left:
+the latest when the store is opened again.  ``FileDeletions.settle`` (``outbox/file_deletions``) then looks
+which of the rows are left:
 
 - None of its key: the second step was done.  The key is free, and may have another write by now, as a new
   row.
 - A row that was moved, of an entry that was open: the entry comes back as it was, with its place.  Nobody was
   told that it is dropped, but somebody may have enqueued the same write since, and have been told that it is
-  there.  It was not sent meanwhile, because the store did not have it.
-- A row that was moved, of an entry that had a verdict: the second step is made up for.  Who enqueued the same
+  there.  It was not sent meanwhile, because the store did not have it.  ``settle`` puts it back.
+- A row that was moved, of an entry that had a verdict: its row is deleted now.  Who enqueued the same
   write since was told that it is there, which was so: that write was done with.
 
 The other order, first the row, would give the key to another write, although the entry may turn out to be one

@@ -7,12 +7,13 @@ the process finds the verdict.  The previous owner, which was silent for too lon
 that is refused, because the entry is done.  An entry without a key of the user's own could be
 overwritten and sent (``PUT_UNKEYED``), or deleted (``REMOVE``): so it gets another lane, if another process
 had its own.  If this one had it, the journal stores nothing more of the write (``_resolved`` of
-``durable/journal.py``).
+``durable/journal.py``), unless the finding is that it was not applied: then it may be sent again.
 
-A process that takes an entry over also waits for what its previous owner may still send.  A finding does not.
-So the database's clock, which may have been set, is not enough to count that owner as silent: its sign of
-life must also stay the same for as long as silence may last, as measured by this process.  The owner then
-sends nothing any more, because it measures the same time.
+A process that takes an entry over also waits for requests that the previous owner may still have under way. A
+finding only waits until that owner can begin no further one.  For that, the database's clock, which may have
+been set, is not enough to count that owner as silent: its sign of life must also stay the same for as long as
+silence may last, as measured by this process.  The owner then begins nothing any more, because it measures
+the same time.
 
 Another process may have taken the entry over from such an owner meanwhile.  Then its sign of life says
 nothing, because nobody knows whose the entry was.  So a finding is refused for as long as silence may last

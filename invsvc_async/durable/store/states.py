@@ -1,8 +1,10 @@
 """
 What the last write left of each thing, and which webhooks creates made.
 
-A store has one row for each thing that was changed.  In PostgreSQL, there is one for each thing of a key that
-was claimed, too: it is the lock of the order there (``LOCK_THING``).  Rows contain no secrets.
+A store has one row for each thing that a write of a batch, an outbox or a key has changed; creates leave
+none.  What writes without keys leave is noted only where keys are used (``PUT_UNKEYED_AND_NOTE``).  In
+PostgreSQL, there is a row for each thing of a key that was claimed, too: it is the lock of the order there
+(``LOCK_THING``).  Rows contain no secrets.
 """
 
 from __future__ import annotations

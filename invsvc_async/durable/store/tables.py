@@ -9,9 +9,10 @@ members    the processes that use it, with their last signs of life; ``sends`` i
 lanes      parts of the store, each with the token of the process that owns it; ``NULL``: nobody does.  In the
            journal of a client, ``credential`` tells that of the client that made the lane
 entries    the writes
-unheard    verdicts that nobody has acknowledged; ``taker`` is the process that has taken one from the store,
-           to give it to the application.  In the journal of a client, instead, the creates whose process
-           still has to return the secret of a webhook, which is not stored (``Teller`` in ``conditions``)
+unheard    verdicts that nobody has acknowledged; ``taker`` is the process that gives one to the
+           application: the one that sent the write, or that has taken the verdict from the store.  In the
+           journal of a client, instead, the creates whose process still has to return the secret of a
+           webhook, which is not stored (``Teller`` in ``conditions``)
 states     what the last write left of each thing; in PostgreSQL also the numbers of ``newest``, the last
            entry whose key was claimed, and of the one ``before``
 counts     in a batch, how many entries there are of each state, verdict and ``flags``, in parts: each process

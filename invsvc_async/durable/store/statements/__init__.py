@@ -39,7 +39,7 @@ In an f-string, these braces are doubled.  What stands in single braces there is
 the result of a function such as ``dead``.  ``{schema}`` is filled by ``format``.
 
 The word FILE in a name: the statement is only for a store in a file, whose own connection may run it, with
-``?`` for a value.  A name with LOCK: the rows stay as they are until the commit; that is for PostgreSQL,
-since a file has one writer.  A *condition* is what follows WHERE in the statement by which a store reads
-entries (``entry_sql.in_database``, ``in_file``).
+``?`` for a value.  A name that begins with LOCK: the rows stay as they are until the commit; that is for
+PostgreSQL, since a file has one writer.  (``LOCK_FOR_ENQUEUING`` locks numbers instead.)  A *condition* is
+what follows WHERE in the statement by which a store reads entries (``entry_sql.in_database``, ``in_file``).
 """

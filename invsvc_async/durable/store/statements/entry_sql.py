@@ -468,7 +468,8 @@ STILL_READY: Final = f"e.seq {{any 1 bigint}} AND {_IS_READY} ORDER BY e.place"
 # because its key is made up.  One that is there is updated, unless another process has taken it over: then it
 # is in another lane.  One that has a verdict is still open, and is updated, too: the process that has the
 # lane may resume its write (``journal.sending``) before the entry is deleted.  A person's finding is in
-# another lane, or in that of the process that stored it, which puts nothing more there.
+# another lane, or in that of the process that stored it, which puts more there only if it sends the write
+# again.
 # ``claim`` and ``flags`` are not stored: they are asked for in batches, outboxes and under keys of users.
 _MINE: Final = """
 WITH durable AS MATERIALIZED (SELECT {durably} AS done),

@@ -178,8 +178,8 @@ UPDATE {{s}}entries SET thing = $2, lane = CASE WHEN $3 > 0 AND {IN_LANE} THEN $
 """
 RENAME_OPEN: Final = f"{_RENAME} AND {OPEN}"
 RENAME_NOT_APPLIED: Final = f"{_RENAME} AND {NOT_APPLIED}"
-# The last place is that of either name, and what the last write left counts as not known.  The next claim of
-# a key of the thing must not count as next (``CLAIM``).
+# The place is the later one of those under both names, and what the last write left counts as not known.  The
+# next claim of a key of the thing must not count as next (``CLAIM``).
 MERGE_STATES: Final = """
 INSERT INTO {s}states AS s (thing, place) SELECT $2, place FROM {s}states WHERE thing = $1
     ON CONFLICT (thing) DO UPDATE SET team = NULL, state = NULL, stamp = NULL, newest = NULL, before = NULL,
@@ -371,7 +371,8 @@ SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text}
 """
 # The same of the webhooks whose claims are $1, whatever the URL was with which each was made.  No index is by
 # claim: that of ``thing`` is read as a whole, which has a row for each claim.  If the rows were ordered by
-# ``seq``, SQLite would read all entries; PostgreSQL does until it has analysed the table.
+# ``seq``, SQLite would read all entries.  PostgreSQL reads all of them anyway, until it has analysed the
+# table.
 CLAIMS_ON: Final = """
 SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND claim {any 1 text}
 """

@@ -102,7 +102,7 @@ def insert_free_lanes(many: int) -> str:
 # A batch or an outbox has as many as it was made with: an entry in one that is gone would never be sent.
 COUNT_LANES: Final = "SELECT count(*) FROM {s}lanes"
 # The token of a process that never lived, so that the next take-over takes a lane which nobody has released.
-# Nobody has a lane without a token: that one was released.
+# It is not NULL, because a lane without a token counts as released.
 _DEAD_TOKEN: Final = "'nobody.0'"
 # At an upgrade.  The lanes belong to a process that does not live: they were not released.
 DISOWN_LANES: Final = (
@@ -119,7 +119,8 @@ def note_version(version: int) -> str:
 FREE_ALL_LANES_OF_FILE: Final = "UPDATE lanes SET owner = NULL"
 # Nor does anybody live who gave signs of life.
 DELETE_MEMBERS_OF_FILE: Final = "DELETE FROM members"
-# As what a file is open; a file without this fact was closed.
+# That a file is open: the start of the machine, the device and the inode with which it was opened
+# (``opened_as``).  A file without this fact was closed.
 NOTE_OPENED: Final = "INSERT OR REPLACE INTO facts VALUES ('open', ?)"
 NOTE_CLOSED: Final = "DELETE FROM facts WHERE name = 'open'"
 
@@ -338,7 +339,7 @@ WHERE lane {{any 1 bigint}} AND {OPEN} AND {KEYED}
 MOVE_REST: Final = (
     f"UPDATE {{s}}entries SET lane = $2 WHERE lane {{any 1 bigint}} AND {OPEN}"
 )
-# They are empty by then.
+# No open entry is in them by then.
 DELETE_LANES: Final = "DELETE FROM {s}lanes WHERE id {any 1 bigint}"
 # Not those of keys: in the lane of this process, they have runs.
 UNKEYED_IN_LANE: Final = f"""
