@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
-    from invsvc_async.durable.resolve import Resolution
+    from invsvc_async.durable.resolve import Resolution, Resolved
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.client_core import ClientCore
@@ -278,7 +278,9 @@ class ClientJournal:
             raise is_being_done(intent.key)
         write = self._writes.get(identity)
         mine = None if write is None else write.lane.token
+        was_resolved = identity in self._resolved
         self._resolved.add(identity)  # a run that begins meanwhile stores nothing
+        made: dict[str, Resolved] = {}
         try:
             resolved = await resolve(
                 self._store,
@@ -287,9 +289,13 @@ class ClientJournal:
                 key=intent.key,
                 identity=identity,
                 mine=mine,
+                made=made,
             )
         except BaseException:
-            self._resolved.discard(identity)
+            # That it was applied is final, if it was stored before the error.
+            may_be_final = finding.applied and (made or was_resolved)
+            if not may_be_final:
+                self._resolved.discard(identity)
             raise
         if not finding.applied:  # it may be sent again
             self._resolved.discard(identity)

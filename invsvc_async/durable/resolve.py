@@ -167,13 +167,15 @@ async def resolve(
     mine: str | None = None,
     expected: Entry | None = None,
     check: CheckEntry | None = None,
+    made: dict[str, Resolved] | None = None,
 ) -> Resolved:
     """
     Store *finding* as the verdict of the entry *name*, which people call *key*.
 
     With *identity*, only if it is that write, and with *expected*, only if the entry is still that one.
     *mine* is the token of a lane of this process, in which no run has the write.  *check* raises if the entry
-    is none that the caller may resolve, before anything is said about it.
+    is none that the caller may resolve, before anything is said about it.  *made* gets what may be stored; if
+    an error was raised, too.
 
     Raises:
         InvalidRequestError: What was found is no result of such a write, or another thing than it changes.
@@ -202,18 +204,18 @@ async def resolve(
             VerdictRecord() if seen.verdict is None else verdict_and_record(seen)[1]
         )
         # by the texts that are stored: a try may be made again
-        made: dict[str, Resolved] = {}
+        tries: dict[str, Resolved] = {} if made is None else made
 
         def make(at: int) -> Entry:
             outcome = _outcome(intent, finding, value, before, at)
             entry = _entry(store.how.kind, seen, outcome, at)
-            made[str(entry.outcome)] = Resolved(entry, outcome)
+            tries[str(entry.outcome)] = Resolved(entry, outcome)
             return entry
 
         text = await store_finding(
-            store, seen, make, made.keys(), mine=mine, called=called
+            store, seen, make, tries.keys(), mine=mine, called=called
         )
-    return made[text]
+    return tries[text]
 
 
 def note(core: ClientCore, resolved: Resolved) -> None:

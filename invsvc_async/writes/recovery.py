@@ -22,7 +22,7 @@ from invsvc_async.writes.starting import close_lines_of_leftovers
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.settings import AnyReader
@@ -142,11 +142,14 @@ class Recovery:
         # stopped. One that a single process owns has what the process before it left: that one is dead.
         self._is_shared: bool = getattr(journal, "is_shared", False)
         self._opened = 0.0  # local s: since then, this process has the journal
+        # What this process knew of ends before it took over: what it has taken over is newer.
+        self._ended_before: Mapping[str, AnyOutcome] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
 
     async def found(self, *, given: bool) -> list[AnyOutcome]:
         """Settle what dead processes left open; return the outcomes, and with *given* also older verdicts."""
         journal = self._journal
+        self._ended_before = dict(self._core.writes.ended)
         if self._is_shared:
             await journal.take_over(same_mode=self._same_mode)  # type: ignore[attr-defined]
             self._core.writes.open_writes.leftovers = None  # look again
@@ -181,8 +184,13 @@ class Recovery:
                     }
             for place, task in tasks.items():
                 outcomes[place] = task.result()
-        ended = self._core.writes.ended
-        return [ended.get(each.started_as.identity, each) for each in outcomes]
+        return [self._ended_since(each) or each for each in outcomes]
+
+    def _ended_since(self, found: AnyOutcome) -> AnyOutcome | None:
+        """Return the outcome of a run of the write *found* that has ended since it was taken over, if any."""
+        identity = found.started_as.identity
+        ended = self._core.writes.ended.get(identity)
+        return None if ended is self._ended_before.get(identity) else ended
 
     def _places_under_way(self, outcomes: Sequence[AnyOutcome]) -> list[int]:
         """Return the places of the outcomes of writes that run again."""

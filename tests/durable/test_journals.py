@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import attrs
 import pytest
 
 from invsvc_async import ApiKey, SecretLostError, Verdict
@@ -112,3 +113,20 @@ async def test_unknown_write_stays_open(service, address):
         [outcome] = await client.recover()
     assert outcome.verdict is Verdict.APPLIED
     assert service.arrivals("webhooks.update") == 1
+
+
+async def test_verdict_of_another_process_that_is_newer_than_ones_own(service, shared):
+    """What this process had told of the write before is no reason to forget what was found out since."""
+    service.script("webhooks.update", "apply, then reset")
+    service.script("webhooks.get", "pass", "403", "403")
+    async with client_of(service, journal=shared) as client:
+        async with client_of(service, journal=shared) as other:
+            write = other.webhooks.update(service.seed_webhook().id, description="x")
+            unknown = await write.outcome()
+            settled = await client.settle(unknown.intent)
+            assert (unknown.verdict, settled.verdict) == (Verdict.UNKNOWN,) * 2
+            # It ends before the application has the verdict.
+            applied = attrs.evolve(unknown, verdict=Verdict.APPLIED)
+            await journal_of(other).settled(applied)
+        [recovered] = await client.recover()
+    assert recovered.verdict is Verdict.APPLIED

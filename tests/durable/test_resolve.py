@@ -718,6 +718,38 @@ async def test_write_without_a_key_that_did_not_happen(service, address):
     assert effects(service) == 1
 
 
+@pytest.mark.parametrize("ends", ["an error", "cancelled"])
+async def test_finding_that_is_stored_although_its_call_fails(
+    service, address, monkeypatch, ends
+):
+    """It is final: nothing that this process finds, or sends, replaces it."""
+    service.script("sheets.save_mapping", "apply, then reset")
+    error = (
+        JournalError("away", is_away=True)
+        if ends == "an error"
+        else asyncio.CancelledError
+    )
+
+    async def failing(_store, *_what):
+        raise error
+
+    async with client_of(service, journal=address) as client:
+        unknown = await client.sheets.save_mapping({"a": "b"}).outcome()
+        assert unknown.verdict is Verdict.UNKNOWN
+        # reaches: it is what comes after the commit
+        monkeypatch.setattr(type(store_beneath(client)), "notify", failing)
+        with pytest.raises((JournalError, asyncio.CancelledError)):
+            await client.resolve(unknown.intent, applied=True, because="seen")
+        monkeypatch.undo()
+        with pytest.raises(JournalError, match="final"):
+            await client.resolve(unknown.intent, applied=True, because="seen")
+        await client.settle(unknown.intent)
+        await client.resume(unknown.intent).outcome()
+    async with client_of(service, journal=address) as client:
+        [recovered] = await client.recover()
+    assert (recovered.verdict, recovered.evidence.basis) == (Verdict.APPLIED, "person")
+
+
 async def test_write_without_a_key_that_is_under_way(service, address):
     """It is refused."""
     async with client_of(service, journal=address) as client:
