@@ -118,10 +118,9 @@ class StartOrder:
         The writes that wait so go on in the order in which they came here, also before one that comes just as
         the last of those runs has ended, and need not wait for that.
         """
-        waits = self._first_waits.get(start.thing)
-        if waits is None:
-            waits = asyncio.Lock()
-            self._first_waits[start.thing] = waits
+        if start.thing not in self._running and start.thing not in self._first_waits:
+            return  # no keyed run, and nobody who has waited for one: by far the most
+        waits = self._first_waits.setdefault(start.thing, asyncio.Lock())
         async with waits:
             await self._until_ended_before(start)
 

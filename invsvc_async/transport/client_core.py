@@ -278,11 +278,6 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         if isinstance(livemode, bool) and self.writes.is_of_one_mode:
             self.livemode = livemode
 
-    @property
-    def own_team(self) -> str | None:
-        """The team of an API key, if that is known."""
-        return self.credential.team if self.credential.kind == "api_key" else None
-
     def other_team(self, named: str | None) -> str | None:
         """
         Return the team that a write *named*; ``None`` if it is the credential's own.

@@ -86,7 +86,7 @@ def earlier_names(core: ClientCore | None) -> dict[str, str]:
 
     It did not know that a team which a write names is the credential's own.
     """
-    own = None if core is None else core.own_team
+    own = None if core is None else core.credential.team
     if own is None:
         return {}
     return {f"{path} {own}": f"{path} None" for path in _ONE_OF_A_TEAM}

@@ -68,9 +68,7 @@ _INPUT = "One write per line, as JSON, or a table; - is stdin."
 _OPERATION = "The input is a CSV table; each row is such a write."
 _MAP = "Of a table: one argument; repeatable."
 _TAG = "Tag new webhooks, so that they can be identified."
-_STOP_AFTER = (
-    "Stop after so many writes, or such a share (0.05), that are not told as applied."
-)
+_STOP_AFTER = "Stop after so many writes, or such a share (0.05), with another verdict than applied."
 
 
 def _limit(text: str) -> float:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from invsvc_async.durable.store.fact_names import NAMES, NAMES_OF_TODAY
+from invsvc_async.durable.store.facts import Facts
 from invsvc_async.durable.store.lanes import lane_for
 from invsvc_async.durable.store.statements import key_sql, store_sql
 from invsvc_async.writes.line_names import earlier_names
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 async def use_names_of_today(store: Store, core: ClientCore) -> None:
     """
-    Give the things in *store* their names of today, those of *core*, if that was not done.
+    Rename the things in *store* that 0.1.0 called otherwise than *core* does, unless that was done.
 
     Whoever sends calls this before it takes a lane.
 
@@ -37,13 +38,13 @@ async def use_names_of_today(store: Store, core: ClientCore) -> None:
     names = earlier_names(core)
     if not names:
         return
-    if not await store.rows(store_sql.GET_FACT, NAMES):
+    if await Facts(store).get(NAMES) is None:
         await store.run(partial(_rename_things, names, store.how.lanes))
 
 
 def _rename_things(names: Mapping[str, str], lanes: int) -> Script[None]:
     """
-    Give each thing that has an earlier name in *names* the name of today, unless that was done.
+    Rename the things in *names*, from the earlier name to that of today, unless that was done.
 
     In a store with so many *lanes*, its writes move to the lane of that name.  In the journal of a client,
     which has 0, they stay.

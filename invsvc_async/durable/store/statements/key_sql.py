@@ -180,10 +180,9 @@ RENAME_OPEN: Final = f"{_RENAME} AND {OPEN}"
 RENAME_NOT_APPLIED: Final = f"{_RENAME} AND {NOT_APPLIED}"
 # The place is the later one of those under both names, and what the last write left counts as not known.  The
 # next claim of a key of the thing must not count as next (``CLAIM``).
-MERGE_STATES: Final = """
-INSERT INTO {s}states AS s (thing, place) SELECT $2, place FROM {s}states WHERE thing = $1
-    ON CONFLICT (thing) DO UPDATE SET team = NULL, state = NULL, stamp = NULL, newest = NULL, before = NULL,
-        place = CASE WHEN excluded.place > s.place THEN excluded.place ELSE s.place END
+MERGE_STATES: Final = f"""
+INSERT INTO {{s}}states AS s (thing, place) SELECT $2, place FROM {{s}}states WHERE thing = $1
+{STATE_NOT_KNOWN}
 """
 DELETE_STATE: Final = "DELETE FROM {s}states WHERE thing = $1"
 

@@ -58,6 +58,7 @@ SET_FACT_OF_FILE: Final = f"{{sqlite}}{SET_FACT}"
 SET_NEW_FACT: Final = (
     "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
 )
+# The same, and selects a row if it was not there.
 NOTE_ONCE: Final = f"{SET_NEW_FACT} RETURNING name"
 GET_FACT: Final = "SELECT value FROM {s}facts WHERE name = $1"
 # The fact stays as it is until the commit.
